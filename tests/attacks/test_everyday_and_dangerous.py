@@ -120,3 +120,20 @@ def test_a_rule_for_a_command_does_not_cover_variables_that_change_it(judge: Jud
     rules = ("allow Bash(ls:*)", "allow Bash(git log:*)", "allow Bash(npm test:*)")
     assert judge([command], rules)[command] == "ask"
     assert judge(["NODE_ENV=test PORT=80 npm test"], rules) == {"NODE_ENV=test PORT=80 npm test": "allow"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push --receive-pack='touch x'",
+        "git push --rec 'touch x' origin",
+        "git fetch --upl='touch x'",
+        "git fetch --upload-pack 'touch x' origin",
+        "go vet -vettool=./x ./...",
+        "go vet --vettool ./x ./...",
+        "go vet -toolexec=./x ./...",
+    ],
+)
+def test_a_rule_for_a_command_does_not_cover_programs_that_its_options_name(judge: Judge, command: str) -> None:
+    rules = ("allow Bash(git push:*)", "allow Bash(git fetch:*)", "allow Bash(go vet:*)")
+    assert judge([command], rules)[command] == "ask"

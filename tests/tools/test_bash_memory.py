@@ -102,6 +102,26 @@ async def test_what_changes_no_meaning_makes_none(sh: Remembering, change: str) 
     assert not await sh.asks("cat x && ls | head -2; pwd")
 
 
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ("readonly n='a[$(touch made)]'", "n=5\necho $((n))"),
+        ("declare -l f", "f=X; cat $f"),
+        ("declare -u f", "f=x; cat $f"),
+        ("declare -i MAPFILE", "mapfile -t < x"),
+        ("declare -n _='a[$(touch made)]'", "cat x"),
+        ("declare -n OLDPWD=other", "cd ."),
+        ("exec 7< /etc/hostname", "cat <&7"),
+        ("exec 7< /etc/hostname", "head -1 /dev/fd/7"),
+        ("exec 7< /etc/hostname", "head -1 /proc/self/fd/7"),
+        ("exec 7> made", "echo more >&7"),
+    ],
+)
+async def test_attributes_and_open_files_count_for_whoever_meets_them(sh: Remembering, change: str, read: str) -> None:
+    assert await sh.asks(change)
+    assert await sh.asks(read)
+
+
 async def test_a_variable_counts_for_those_who_heed_it(sh: Remembering) -> None:
     await sh("export PYTHONPATH=src")
     assert not await sh.asks("ls")

@@ -73,7 +73,7 @@ class Memory:
     own_variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Those that the shell alone sees."""
     evaluated: frozenset[str] = frozenset()
-    """Variables whose values are evaluated, or that stand for others: integers and references to names."""
+    """Variables that do not take a value as it is: integers, references to names, constants, those in one case."""
     builtins: frozenset[str] = frozenset()
     """What was switched off, on or loaded among the shell's own commands."""
     options: frozenset[str] = frozenset()
@@ -133,8 +133,9 @@ class Memory:
             return f"the shell's own commands were changed ({', '.join(sorted(self.builtins)[:4])})"
         if "command_not_found_handle" in self.functions:
             return "the shell has a function that runs for commands it does not find"
-        if named := self.evaluated & set(_WORD.findall(text)):
-            return f"the shell evaluates what {', '.join(sorted(named))} is set to"
+        words = set(_WORD.findall(text))
+        if named := [name for name in sorted(self.evaluated) if name in words or _SHELL_SETS.fullmatch(name)]:
+            return f"the shell makes something else of what {', '.join(named)} is set to"
         asked = list(commands)
         if problem := self._variables_alter(asked):
             return problem
@@ -174,6 +175,11 @@ _SHELL_HEEDS: Final = re.compile(
     r"POSIXLY_CORRECT|TIMEFORMAT|TMOUT|TMPDIR|TZ|CHILD_MAX|IGNOREEOF|INPUTRC|INSIDE_EMACS|PROMPT_.*|READLINE_.*|TEXTDOMAIN.*"
 )
 """All that the manual of bash says it uses itself; what is not exported is seen by nobody else."""
+_SHELL_SETS: Final = re.compile(
+    r"_|MAPFILE|REPLY|(?:OLD)?PWD|OPT(?:IND|ARG|ERR)|PIPESTATUS|COPROC.*|LINES|COLUMNS|LINENO|DIRSTACK|HISTCMD|S?RANDOM|"
+    r"SECONDS|EPOCH.*|FUNCNAME|GROUPS|BASH.*|COMP.*|READLINE_.*"
+)
+"""What bash sets by itself, whatever a line names."""
 _WORD: Final = re.compile(r"\w+")
 _OPTIONS: Final = frozenset({"SHELLOPTS", "BASHOPTS"})
 
@@ -183,7 +189,7 @@ def _matches(lines: Iterable[str]) -> list[re.Match[str]]:
 
 
 def _evaluates(match: re.Match[str]) -> bool:
-    return match["attributes"] is not None and not {"i", "n"}.isdisjoint(match["attributes"])
+    return match["attributes"] is not None and not set("inrluc").isdisjoint(match["attributes"])
 
 
 def _changed_options(variables: Mapping[str, str], at_first: frozenset[str]) -> frozenset[str]:

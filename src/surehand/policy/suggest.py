@@ -22,24 +22,25 @@ def _words(text: str) -> frozenset[str]:
 
 # What a program does with the word after its name, where further words only say to what: a rule may leave those free.
 # Whatever runs other programs, installs code of anybody's choice or changes settings is not here: `git config`,
-# `git rebase -x`, `npm install`, `docker run`, `poetry run`. A program that is not here gets its very words.
+# `git rebase -x`, `npm install`, `docker run`, `docker build`, `poetry run`. A program that is not here gets its very
+# words; so do those whose options name code (`pylint --init-hook`, `mypy --python-executable`).
 _DEEDS: dict[str, frozenset[str]] = {
     "git": _words(
         "add commit push pull fetch checkout switch merge stash tag branch reset restore rm mv cherry-pick revert "
-        "clean init status log diff show blame"
+        "clean status log diff show blame"
     ),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _words("test build start lint audit outdated prune dedupe")),
     "cargo": _words("build check test clippy fmt doc clean bench tree update"),
     "go": _words("build vet fmt mod clean"),
     "dotnet": _words("build test restore clean format"),
     **dict.fromkeys(("mvn", "gradle"), _words("test compile package verify clean build check")),
-    "docker": _words("ps images logs inspect build pull stop start restart"),
+    "docker": _words("ps images logs inspect pull stop start restart"),
     "kubectl": _words("get describe logs top"),
     "gh": _words("pr issue release label"),
     "systemctl": _words("status list-units"),
     "brew": _words("list info search outdated"),
     **dict.fromkeys(("apt", "apt-get", "dnf", "yum"), _words("update list search show")),
-    "terraform": _words("fmt validate plan"),
+    "terraform": _words("fmt validate"),
     "ruff": _words("check format"),
     "uv": _words("lock tree"),
     "poetry": _words("lock check show"),
@@ -50,16 +51,14 @@ _DEEPER = {
     *((manager, "run") for manager in ("npm", "pnpm", "yarn", "bun")),
     ("docker", "compose"),
     ("git", "stash"),
-    ("git", "remote"),
     ("git", "worktree"),
     *(("gh", what) for what in ("pr", "issue", "release", "label")),
     ("go", "mod"),
 }
-_COMPOSED = _words("up down ps logs stop start restart build pull config")
+_COMPOSED = _words("down ps logs stop start restart pull config")
 # Programs without deeds that do one thing to the files they are given, each of which is judged besides.
 _PLAIN_PROGRAMS = _words(
-    "mkdir touch rmdir mktemp black isort flake8 mypy pyright pylint shellcheck rustfmt gofmt clang-format shfmt tsc "
-    "jest vitest pytest"
+    "mkdir touch rmdir mktemp black isort flake8 shellcheck rustfmt gofmt clang-format shfmt tsc jest vitest pytest"
 )
 MOST_RULES = 100
 """The most a suggestion may hold: each is looked at in every later judgement."""

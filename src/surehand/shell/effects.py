@@ -22,7 +22,8 @@ from surehand.shell.word import Word
 _MAKERS: dict[str, Callable[[str, bool], Effect]] = {"read": ReadPath, "write": WritePath, "delete": DeletePath}
 
 # Descriptors and sinks: writing to them leaves nothing behind, reading from them is reading what is at hand.
-STREAMS = re.compile(r"/dev/(?:null|stdin|stdout|stderr|fd/\d+|zero|full|random|urandom)|/proc/self/fd/\d+")
+# A process substitution stands for `/dev/fd/63`; what else is open beyond the first three is some file.
+STREAMS = re.compile(r"/dev/(?:null|stdin|stdout|stderr|fd/(?:[012]|63)|zero|full|random|urandom)|/proc/self/fd/[012]")
 
 
 def known_words(command: str) -> bool:

@@ -123,7 +123,11 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
         # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
         found.append(RunCommand((f"{name}={value.text}",), False, problem))
         reasons.append(problem)
+    opened = {"", "0", "1", "2", *(redirect.fd for redirect in walk.redirects)}
     for redirect in walk.redirects:
+        if redirect.op in (">&", "<&") and redirect.static and (odd := redirect.target.text.rstrip("-")) not in opened:
+            # A shell with memory may have it open: what is read from it, or written to it, is another file.
+            faults += [f"the descriptor {odd} is opened by another command"] if odd.isdecimal() else []
         for effect in _redirect_effects(redirect):
             found.append(effect)
             if not isinstance(effect, ReadPath):

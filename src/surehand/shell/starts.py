@@ -38,7 +38,7 @@ def scripts(*wanted: str) -> Starts:
             for option in wanted:
                 if word.text == option and index + 1 < len(words):
                     yield Started(script=words[index + 1])
-                elif option.startswith("--") and word.text.startswith(option + "="):
+                elif len(option) > 2 and word.text.startswith(option + "="):
                     yield Started(script=value_of(word))
                 elif len(option) == 2 and word.text.startswith(option) and len(word.text) > 2:
                     yield Started(script=Word(word.text[2:], word.kind))

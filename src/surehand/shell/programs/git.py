@@ -291,6 +291,14 @@ _GIT_PROGRAM = re.compile(
 )
 
 
+_PROGRAM_OPTIONS = ("--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager")
+
+
+def _names_program(option: str) -> bool:
+    """Return whether an option, which git lets one abbreviate, is one whose value is a command line."""
+    return len(option) > 4 and any(each.startswith(option) for each in _PROGRAM_OPTIONS)
+
+
 def _git_starts(words: Sequence[Word]) -> Iterator[Started]:
     for index, word in enumerate(words):
         following = words[index + 1 : index + 2]
@@ -300,13 +308,10 @@ def _git_starts(words: Sequence[Word]) -> Iterator[Started]:
                 yield Started(script=Word(value.removeprefix("!"), following[0].kind))
             elif key.lower().startswith("alias."):
                 yield Started((Word("git"), *(Word(each, following[0].kind) for each in value.split())))
-        elif (
-            word.text in ("-x", "--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "-u")
-            and following
-        ):
+        elif word.text in ("-x", "-u") and following:
             yield Started(script=following[0])
-        elif word.text.startswith(("--exec=", "--upload-pack=", "--receive-pack=", "--open-files-in-pager=")):
-            yield Started(script=value_of(word))
+        elif _names_program(word.text.partition("=")[0]) and ("=" in word.text or following):
+            yield Started(script=value_of(word) if "=" in word.text else following[0])
         elif word.text in ("run", "foreach") and index and words[index - 1].text in ("bisect", "submodule"):
             rest = [each for each in words[index + 1 :] if each.text not in ("--recursive", "--quiet", "-q")]
             yield Started(script=rest[0]) if len(rest) == 1 else Started(tuple(rest))

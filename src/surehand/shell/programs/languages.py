@@ -56,7 +56,7 @@ _CARGO_TREE = (
 )
 _GO_VERBS = ("build", "clean", "fmt", "generate", "get", "install", "mod", "run", "test", "tool", "vet", "work")
 _GO_OFFLINE = {"GOPROXY": "off", "GOTOOLCHAIN": "local"}
-_go_scripts = scripts("-exec", "-toolexec", "--exec")
+_go_scripts = scripts("-exec", "-toolexec", "-vettool", "--exec", "--toolexec", "--vettool")
 
 
 def _go_starts(words: Sequence[Word]) -> Iterator[Started]:
