@@ -141,11 +141,6 @@ class Cluster:
             self._started.shutdown()
             self._started = None
 
-    @property
-    def is_own(self) -> bool:
-        """Whether the cluster was started here."""
-        return self._started is not None
-
     async def list_nodes(self) -> list[Node]:
         """Return the nodes that are alive."""
         rows: Sequence[Mapping[str, Any]] = await asyncio.to_thread(self.ray.nodes)

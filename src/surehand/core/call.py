@@ -12,7 +12,6 @@ from surehand.core.errors import ErrorCode, ToolFailure
 from surehand.core.frozen import field, frozen
 
 Source = Literal["model", "user", "cli", "mcp", "agent", "replay", "system"]
-SOURCES: Final[tuple[Source, ...]] = ("model", "user", "cli", "mcp", "agent", "replay", "system")
 
 
 _count = itertools.count(1)

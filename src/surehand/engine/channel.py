@@ -74,11 +74,6 @@ class Channel:
         return self._server.name
 
     @property
-    def followed(self) -> int:
-        """How many follow the session now."""
-        return len(self._followers)
-
-    @property
     def has_answerers(self) -> bool:
         """Whether somebody follows who answers questions."""
         return bool(self._answering)

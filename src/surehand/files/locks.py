@@ -11,8 +11,8 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from surehand.core.errors import ToolFailure
@@ -33,25 +33,6 @@ def try_lock(fd: int) -> bool:
             return True  # a file system without locks (some network ones): the checks by content still hold
         raise
     return True
-
-
-@asynccontextmanager
-async def locked(fds: Sequence[int]) -> AsyncGenerator[None]:
-    """Hold the locks of folders, waiting for them without blocking the loop; always taken in one order."""
-    import asyncio
-
-    taken: list[int] = []
-    try:
-        for fd in _sort_descriptors(fds):
-            for pause in _pauses():
-                if try_lock(fd):
-                    break
-                await asyncio.sleep(pause)
-            taken.append(fd)
-        yield
-    finally:
-        for fd in taken:
-            _unlock(fd)
 
 
 @contextmanager
