@@ -39,6 +39,7 @@ NO_PARTICIPLES = frozenset(
 _BANNED = "trial trials tried told settled guests incoming carrying wording asking place places cut"
 BANNED = frozenset(_BANNED.split())
 """Words of the glossary's middle column that are wrong in any name; others of them have a right use somewhere."""
+_PRICE = re.compile(r"# lazy: .*\d ms")
 _PARTICIPLE = re.compile(r"(ed|told|kept|held|seen|shown|made|given|taken|found|said|meant|known|sent|left|put)$")
 
 
@@ -77,17 +78,17 @@ def _only_for_types(tree: ast.Module) -> set[int]:
     }
 
 
+def _inside_functions(tree: ast.Module) -> set[int]:
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {id(inner) for node in functions for inner in ast.walk(node)}
+
+
 @cache
 def imports(module: str, *, inside: bool) -> tuple[str, ...]:
     """Return the modules of ours that a module imports: at its top, or inside functions."""
     tree = tree_of(module)
     skipped = _only_for_types(tree)
-    functions = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(node)
-    }
+    functions = _inside_functions(tree)
     found: list[str] = []
     for node in ast.walk(tree):
         if id(node) not in skipped and (id(node) in functions) == inside and isinstance(node, ast.stmt):
@@ -98,6 +99,22 @@ def imports(module: str, *, inside: bool) -> tuple[str, ...]:
 def imports_inside_functions() -> list[str]:
     """Return the modules of every import of ours inside a function, one entry each."""
     return [module for module in files() for _ in imports(module, inside=True)]
+
+
+def unpriced_imports() -> list[str]:
+    """Return imports of ours inside functions without their price, `# lazy: mcp, 900 ms`: `module:line`.
+
+    The price is the CPU time of the import in a process that has its importer, measured on two busy cores.
+    """
+    found: list[str] = []
+    for module in files():
+        tree, lines = tree_of(module), files()[module].splitlines()
+        inside = _inside_functions(tree) - _only_for_types(tree)
+        late = (node for node in ast.walk(tree) if id(node) in inside and isinstance(node, ast.stmt))
+        found += [
+            f"{module}:{node.lineno}" for node in late if _targets(node) and not _PRICE.search(lines[node.lineno - 1])
+        ]
+    return found
 
 
 def hidden_cycles() -> list[list[str]]:
@@ -210,6 +227,7 @@ def table() -> str:
         f"files over {LONGEST} lines": len(long_modules()),
         "foldable modules (one importer, same package)": len(foldable_modules()),
         "own imports inside functions": len(imports_inside_functions()),
+        "of these without their price": len(unpriced_imports()),
         "hidden cycles": len(hidden_cycles()),
         "modules in hidden cycles": sum(map(len, hidden_cycles())),
         "functions named by a bare participle": len(participles()),

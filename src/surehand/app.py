@@ -18,8 +18,11 @@ from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.core.view import Selection
 from surehand.engine.ask import Permissions
+from surehand.engine.bus import Sinks
 from surehand.engine.executor import Executor
 from surehand.engine.extensions import Extension, Extensions
+from surehand.engine.health import HealthMonitor
+from surehand.engine.journal import MemoryJournal
 from surehand.engine.middleware import Layers
 from surehand.policy.approvals import AnswerFunction, Approver, Nobody, approver_of, remember
 from surehand.policy.policy import Policy
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
     from surehand.core.model import Model, Prompt
     from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
-    from surehand.engine.bus import Sinks
-    from surehand.engine.health import HealthMonitor
     from surehand.engine.journal import Journal
     from surehand.engine.tuning import Tuner
     from surehand.mcp.client.servers import Servers
@@ -119,7 +120,7 @@ class Surehand:
     @classmethod  # pyright: ignore[reportArgumentType]  # the class as the function it is has its arguments' types
     def sync(cls: Callable[P, Surehand], *args: P.args, **options: P.kwargs) -> SyncSurehand:
         """Open the application for plain code, with the same arguments: `with Surehand.sync(".") as app: ...`."""
-        from surehand.sync import SyncSurehand  # lazy: a thread with a loop, for whoever has none
+        from surehand.sync import SyncSurehand  # lazy: sync, 3 ms; a thread with a loop, for whoever has none
 
         return SyncSurehand(lambda: cls(*args, **options))
 
@@ -202,7 +203,7 @@ class Surehand:
         """Load tools of installed packages, and the workspace's own once the user trusts it."""
         self.loader.load_entry_points()
         if self.session.state_dir is not None and os.path.isdir(os.path.join(self.session.state_dir, "made_tools")):
-            from surehand.tools.made_tools import register_kept  # lazy: only where some were made
+            from surehand.tools.made_tools import register_kept  # lazy: made_tools, 6 ms; only where some were made
 
             self.warnings += register_kept(self.registry, self.session.state_dir)
         if self.trusted:
@@ -237,15 +238,13 @@ class Surehand:
     @cached_property
     def health(self) -> HealthMonitor:
         """Checks tools, on demand or on an interval."""
-        from surehand.engine.health import HealthMonitor
-
         return HealthMonitor(self.registry, self.registry.lifecycle)
 
     @cached_property
     def servers(self) -> Servers:
         """The MCP servers of this workspace. Each is connected when one of its tools is first called."""
-        from surehand.mcp.client.config import all_servers
-        from surehand.mcp.client.servers import Servers
+        from surehand.mcp.client.config import all_servers  # lazy: config, 5 ms
+        from surehand.mcp.client.servers import Servers  # lazy: servers, 19 ms
 
         workspace = self.session.workspace
         configured = all_servers(self._mcp_servers, workspace, trusted=self.trusted, warn=self.warnings)
@@ -268,7 +267,7 @@ class Surehand:
 
     @cached_property
     def _index(self) -> SearchIndex:
-        from surehand.registry.search import SearchIndex
+        from surehand.registry.search import SearchIndex  # lazy: search, 10 ms
 
         return SearchIndex(self.registry)
 
@@ -286,8 +285,6 @@ class Surehand:
     @cached_property
     def events(self) -> Sinks:
         """Functions of your own that get every event: `app.events.add(print)`."""
-        from surehand.engine.bus import Sinks
-
         sinks = Sinks(self.bus)
         self._stack.push_async_callback(sinks.close)
         return sinks
@@ -443,7 +440,7 @@ class Surehand:
     @cached_property
     def _own_selection(self) -> Selection:
         """The tools that only the application calls; no model is shown them."""
-        from surehand.tools.apply_patch import TOOL  # lazy: only where a patch comes home
+        from surehand.tools.apply_patch import TOOL  # lazy: apply_patch, 95 ms; only where a patch comes home
 
         registry = Registry(self.bus.emit, self.bus.hears)
         registry.register(TOOL)
@@ -487,8 +484,8 @@ class Surehand:
         on_thought: Callable[[str], None] | None = None,
     ) -> Loop:
         """Return the agent loop over this application's session, going on where its journal ends."""
-        from surehand.agent.loop import Loop  # lazy: only where a model speaks
-        from surehand.agent.prompt import find_instructions, system_prompt
+        from surehand.agent.loop import Loop  # lazy: loop, 80 ms; only where a model speaks
+        from surehand.agent.prompt import find_instructions, system_prompt  # lazy: prompt, 8 ms
 
         if system is None:
             found, _ = find_instructions(self.session.workspace)
@@ -532,9 +529,8 @@ class Surehand:
     @property
     def rewinder(self) -> SessionRewinder:
         """Who brings this session back to earlier turns, made on first use."""
-        from surehand.agent.rewind import SessionRewinder  # lazy: only where a model speaks
-        from surehand.engine.journal import MemoryJournal
-        from surehand.tools.tasks import BOARD
+        from surehand.agent.rewind import SessionRewinder  # lazy: rewind, 60 ms; only where a model speaks
+        from surehand.tools.tasks import BOARD  # lazy: tasks, 9 ms
 
         if isinstance(self.session.rewinder, SessionRewinder):
             return self.session.rewinder
@@ -566,7 +562,7 @@ class Surehand:
         `approver`. With `out` results are written to a file, which `resume` goes on with after a crash. A `runner` of
         `surehand.batch.remote` has tasks run on a cluster.
         """
-        from surehand.batch.batch import run_batch  # lazy: floor 6, which only this door of the library opens
+        from surehand.batch.batch import run_batch  # lazy: batch, 120 ms; only this door opens it
 
         answers = approver_of(approver) if approver else None
         return run_batch(
@@ -585,13 +581,13 @@ class Surehand:
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make many calls, safe ones together, and return their results in the order of the calls."""
-        from surehand.engine.orchestrator import run_list
+        from surehand.engine.orchestrator import run_list  # lazy: orchestrator, 13 ms
 
         return await run_list(calls, self.executor, self.session, self.selection)
 
     async def stream(self, calls: Sequence[ToolCall]) -> AsyncIterator[tuple[int, ToolResult]]:
         """Make many calls and yield (position, result) as they finish."""
-        from surehand.engine.orchestrator import run_all
+        from surehand.engine.orchestrator import run_all  # lazy: orchestrator, 13 ms
 
         async for position, result in run_all(calls, self.executor, self.session, self.selection):
             yield position, result

@@ -105,7 +105,7 @@ def _parse_settings(sources: Sequence[_Source]) -> Settings:
 
 
 def _complaints(source: _Source) -> Iterator[str]:
-    from surehand.core.settings_faults import WrongSettings
+    from surehand.core.settings_faults import WrongSettings  # lazy: settings_faults, 4 ms
 
     try:
         _parse_settings([source])
@@ -193,7 +193,7 @@ def _file(path: str) -> _Source:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
     import tomllib
 
-    from surehand.state.toml_lines import KeyLines
+    from surehand.state.toml_lines import KeyLines  # lazy: toml_lines, 3 ms
 
     try:
         text = raw.decode("utf-8")
@@ -242,7 +242,7 @@ def _environment(variables: Mapping[str, str]) -> _Source:
 
 def value_of(path: Path, text: str) -> Any:
     """Return what a variable or a word says: JSON where it is such, and the text itself where a text is wanted."""
-    from surehand.core.settings_faults import is_text
+    from surehand.core.settings_faults import is_text  # lazy: settings_faults, 4 ms
 
     if is_text(Settings, path):
         return text

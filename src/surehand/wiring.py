@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from surehand import config
 from surehand.catalog import register_builtin
 from surehand.core.errors import SettingsError, StateError, ToolFailure
+from surehand.core.installation import install_hint
 from surehand.core.names import did_you_mean
 from surehand.core.session import name_problem
 from surehand.core.settings import ToolSettings
@@ -21,9 +22,11 @@ from surehand.engine.checkpoint import read_past
 from surehand.engine.journal import Journal
 from surehand.engine.log import at_levels, is_logged
 from surehand.engine.metrics import Metrics
+from surehand.policy.policy import bypass_problem
 from surehand.policy.trust import changed_since_trusted
 from surehand.registry.loading import FOLDER
 from surehand.registry.registry import Registry
+from surehand.state.locations import note_workspace
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Outcome
@@ -140,8 +143,7 @@ def is_folder(path: str) -> bool:
 
 def refuse_bypass(settings: Settings) -> None:
     """Raise ToolFailure unless bypass is confirmed and commands are contained."""
-    from surehand.policy.policy import bypass_problem
-    from surehand.sandbox.protocol import available
+    from surehand.sandbox.protocol import available  # lazy: protocol, 4 ms
 
     sandboxed = settings.sandbox.mode != "off" and available()
     if problem := bypass_problem(sandboxed=sandboxed, confirmed=settings.permissions.confirm_bypass):
@@ -172,7 +174,7 @@ class Listeners:
 
     def keep_recording(self, path: str) -> None:
         """Write every call and its result to a file that can be replayed."""
-        from surehand.engine.replay import Recorder
+        from surehand.engine.replay import Recorder  # lazy: replay, 5 ms
 
         recorder = Recorder(path, self._session)
         self._bus.subscribe(recorder)
@@ -180,7 +182,7 @@ class Listeners:
 
     def keep_audit(self, folder: str) -> Audit:
         """Record every call and every refusal; where that fails, what changes something is refused."""
-        from surehand.engine.audit import Audit
+        from surehand.engine.audit import Audit  # lazy: audit, 7 ms
 
         audit = Audit(folder)
         self._bus.subscribe(audit, wants=audit.wants)
@@ -189,7 +191,7 @@ class Listeners:
 
     def keep_metrics(self, path: str, metrics: Metrics) -> None:
         """Add what this process measures to what others have measured in this workspace."""
-        from surehand.engine.metrics_store import MetricsStore
+        from surehand.engine.metrics_store import MetricsStore  # lazy: metrics_store, 3 ms
 
         store = MetricsStore(path)
 
@@ -206,8 +208,7 @@ class Listeners:
         # Somebody who listens has imported the SDK or set its variables; otherwise nothing of it is looked at.
         if "opentelemetry.sdk" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
-        from surehand.core.installation import install_hint
-        from surehand.engine.otel import tracing
+        from surehand.engine.otel import tracing  # lazy: otel, 3 ms
 
         try:
             return tracing(self._settings)
@@ -218,14 +219,14 @@ class Listeners:
     def add_hooks(self, extensions: Extensions) -> None:
         """Run the shell hooks of the settings round every call."""
         for number, hook in enumerate(self._settings.hooks, 1):
-            from surehand.engine.shell_hooks import ShellHook
+            from surehand.engine.shell_hooks import ShellHook  # lazy: shell_hooks, 50 ms
 
             extensions.register(ShellHook(number, hook, self._session))
 
     def add_tuner(self, executor: Executor, metrics: Metrics, layers: Layers, registry: Registry) -> Tuner:
         """Let limits follow what is measured."""
-        from surehand.engine.cache import cacheable
-        from surehand.engine.tuning import EngineLimits, Tuner
+        from surehand.engine.cache import cacheable  # lazy: cache, 4 ms
+        from surehand.engine.tuning import EngineLimits, Tuner  # lazy: tuning, 5 ms
 
         def can_cache(name: str) -> bool:
             tool = registry.card(name)
@@ -248,7 +249,7 @@ def warn_of_misnamed_rules(policy: Policy, registry: Registry) -> list[str]:
     own = [rule for rule in policy.book.own if rule.kind == "name" and rule.name not in registry]
     if not own:
         return []
-    from surehand.policy.explain import find_misnamed  # lazy: only for rules that name no tool
+    from surehand.policy.explain import find_misnamed  # lazy: explain, 3 ms; only for rules that name no tool
 
     names = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
     found = [str(warning) for warning in find_misnamed(own, names)]
@@ -281,10 +282,10 @@ def _is_pattern(name: str) -> bool:
 
 def make_subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:
     """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""
-    from surehand.agent import profiles  # lazy: only where a model speaks
-    from surehand.agent.subagents import Subagents
-    from surehand.models import choose, open_model
-    from surehand.tools.tasks import BOARD
+    from surehand.agent import profiles  # lazy: profiles, 5 ms; only where a model speaks
+    from surehand.agent.subagents import Subagents  # lazy: subagents, 110 ms
+    from surehand.models import choose, open_model  # lazy: models, 7 ms
+    from surehand.tools.tasks import BOARD  # lazy: tasks, 9 ms
 
     session, settings = app.session, app.settings
     known, problems = profiles.load(session.workspace, trusted=app.trusted)
@@ -313,8 +314,8 @@ async def ask_model(
     on_text: Callable[[str], None] | None,
 ) -> Outcome:
     """Ask a model in the application's conversation; one that is opened for this is closed again."""
-    from surehand.agent.structured import OutputShape, ask_for  # lazy: only where a model speaks
-    from surehand.models import choose, make_limits, open_model
+    from surehand.agent.structured import OutputShape, ask_for  # lazy: structured, 3 ms; only where a model speaks
+    from surehand.models import choose, make_limits, open_model  # lazy: models, 7 ms
 
     shape = OutputShape(output) if output is not None else None
     choice = choose(app.settings, model) if model is None or isinstance(model, str) else None
@@ -346,8 +347,7 @@ def run_beside(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
 
 def open_channel(app: Surehand, stack: AsyncExitStack) -> None:
     """Let other processes of the user follow this session and ask things of it, until `stack` is closed."""
-    from surehand.engine.channel import Channel  # lazy: sockets and a thread, only for a session that keeps state
-    from surehand.state.locations import note_workspace
+    from surehand.engine.channel import Channel  # lazy: channel, 10 ms; only for a session that keeps state
 
     session, questions = app.session, app.executor.permissions.questions
     assert session.state_dir is not None

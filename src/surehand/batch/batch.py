@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from surehand.agent import profiles
 from surehand.batch.results import ResultsFile, TaskResult
 from surehand.batch.tasks import Task, make_tasks
 from surehand.batch.work import MakeApprover, ModelOf, Setting, Work
@@ -215,8 +216,6 @@ async def run_batch(
 
 def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approver: MakeApprover | None) -> Setting:
     """Return what the tasks of a batch share with the application that starts it."""
-    from surehand.agent import profiles  # lazy: only where a model speaks
-
     known, _ = profiles.load(app.session.workspace, trusted=app.trusted)
     return Setting(
         app.settings,

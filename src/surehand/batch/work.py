@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from surehand.agent.prompt import system_prompt
 from surehand.config import load
 from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import SettingsError, StateError, SurehandError, ToolFailure
@@ -177,8 +178,6 @@ class Work:
         self.outcome |= {"status": "passed" if passed else "failed", "answer": _shorten(last.output), "stop": "end"}
 
     async def _converse(self, app: Surehand, prompt: str, profile: Profile | None) -> None:
-        from surehand.agent.prompt import system_prompt
-
         model = self._open_model(app, profile)
         system = system_prompt(app.session) + (f"\n{profile.prompt}\n" if profile and profile.prompt else "")
         try:

@@ -9,14 +9,19 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from acp import run_agent
-from surehand.cli import render
+from surehand.acp.agent import EditorAgent
+from surehand.app import Surehand
+from surehand.cli import render, session
 from surehand.cli.parser import effort_option
+from surehand.cli.session import hold_log
+from surehand.cli.tools import csv
+from surehand.config import load
 from surehand.core.errors import SettingsError
+from surehand.engine.log import to_stderr
+from surehand.models import choose, open_model
 from surehand.state.own_stdio import is_stream, own_stdio
 
 if TYPE_CHECKING:
-    from surehand.acp.agent import EditorAgent
-    from surehand.app import Surehand
     from surehand.core.model import Model
     from surehand.core.settings import McpServerSettings
 
@@ -30,10 +35,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Serve one editor until it leaves."""
-    from surehand.cli import session
-    from surehand.config import load
-    from surehand.models import choose
-
     if options.session:
         raise SettingsError("an editor names its sessions itself; --session is for chat and ask")
     if options.model:  # sessions open it later; a name that cannot be right is said while somebody looks
@@ -49,15 +50,7 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(options: Namespace) -> int:
-    from surehand.acp.agent import EditorAgent
-    from surehand.cli.session import hold_log
-    from surehand.cli.tools import csv
-    from surehand.models import choose, open_model
-
     def open_app(workspace: str, session: str, servers: dict[str, McpServerSettings]) -> Surehand:
-        from surehand.app import Surehand
-        from surehand.engine.log import to_stderr
-
         more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "mcp_servers": servers}
         app = Surehand(workspace, allow=options.allow, mode=options.mode, session=session, **more)
         to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)

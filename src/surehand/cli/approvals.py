@@ -17,6 +17,7 @@ from surehand.cli import render
 from surehand.core.errors import StateError
 from surehand.policy.approvals.mailbox import FILE, Mailbox
 from surehand.policy.approvals.question import Answer
+from surehand.state import local_rpc, locations
 
 if TYPE_CHECKING:
     from surehand.cli.screen import Screen
@@ -58,8 +59,6 @@ def run(options: Namespace) -> int:
 
 
 def _boxes() -> Iterator[Mailbox]:
-    from surehand.state import locations
-
     folder = os.path.join(locations.home(), "workspaces")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if os.path.exists(os.path.join(folder, name, FILE)):
@@ -68,8 +67,6 @@ def _boxes() -> Iterator[Mailbox]:
 
 def _rows_of_sessions() -> Iterator[dict[str, Any]]:
     """Yield what waits in running sessions for somebody who reaches them: a console, or us."""
-    from surehand.state import local_rpc
-
     for name in local_rpc.session_sockets():
         answer: dict[str, Any] = local_rpc.ask(name, {"want": "questions"}, _LOOK_S) or {}
         for row in answer.get("questions", ()):
@@ -87,8 +84,6 @@ def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
 
 def _answer(options: Namespace, row: dict[str, Any]) -> int:
     import getpass
-
-    from surehand.policy.approvals.question import Answer
 
     kind = options.kind if options.action == "allow" else "no"
     if kind in ("session", "always") and not row["suggestion"]:
@@ -112,8 +107,6 @@ def _answer(options: Namespace, row: dict[str, Any]) -> int:
 
 def _answer_session(row: dict[str, Any], answer: Answer, by: str) -> None:
     """Answer a question that waits in a running session."""
-    from surehand.state import local_rpc
-
     given = {key: value for key, value in answer.to_dict().items() if key in ("kind", "reason", "dry_run")}
     request = {"want": "answer", "id": row["id"], "digest": row["digest"], "by": by, "answer": given}
     said = local_rpc.ask(row["channel"], request)

@@ -7,18 +7,22 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.agent.loop import Outcome
-from surehand.cli import render
+from surehand.agent.structured import OutputShape, ask_for
+from surehand.cli import render, session
+from surehand.cli.approvals import Deferred
 from surehand.cli.parser import approvals_option, effort_option
-from surehand.core.call import ToolCall, ToolResult
+from surehand.cli.screen import Screen
+from surehand.cli.tools import csv, tell_unmatched
+from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import SettingsError
+from surehand.core.model import ModelError
+from surehand.models import Choice, choose, make_limits, open_model
+from surehand.slash import add_mentioned
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Loop
-    from surehand.agent.structured import OutputShape
     from surehand.app import Surehand
-    from surehand.cli.screen import Screen
-    from surehand.core.model import Model, ModelError, Prompt
-    from surehand.models import Choice
+    from surehand.core.model import Model, Prompt
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -78,8 +82,6 @@ def amount_above_zero(text: str) -> float:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import session
-
     words = " ".join(options.question)
     if words in ("", "-") and sys.stdin.isatty():
         render.note(render.paint("type your question; Ctrl-D on a line of its own sends it", "dim", stream=sys.stderr))
@@ -92,13 +94,6 @@ def run(options: Namespace) -> int:
 
 
 async def _ask(options: Namespace, question: str) -> int:
-    from surehand.agent.loop import Outcome
-    from surehand.cli import session
-    from surehand.cli.tools import csv, tell_unmatched
-    from surehand.core.call import new_id
-    from surehand.core.model import ModelError
-    from surehand.models import Choice, choose, open_model
-
     own = session.OwnSession(options, new_id("ask"))
     more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
     shows = () if render.as_json(options) else ("call_finished", "note")
@@ -121,11 +116,6 @@ async def _ask(options: Namespace, question: str) -> int:
 
 async def _report_answer(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:
     from asyncio import CancelledError
-
-    from surehand.cli.approvals import Deferred
-    from surehand.cli.screen import Screen
-    from surehand.core.model import ModelError
-    from surehand.slash import add_mentioned
 
     screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None:
@@ -154,8 +144,6 @@ async def _report_answer(options: Namespace, app: Surehand, model: Model, choice
 async def _ask_loop(loop: Loop, question: Prompt, shape: OutputShape | None) -> Outcome:
     if shape is None:
         return await loop.ask(question)
-    from surehand.agent.structured import ask_for
-
     return await ask_for(loop, question, shape)
 
 
@@ -164,8 +152,6 @@ def _read_shape(path: str | None) -> OutputShape | None:
     if path is None:
         return None
     import json
-
-    from surehand.agent.structured import OutputShape
 
     try:
         with open(path, encoding="utf-8") as file:
@@ -218,8 +204,6 @@ def _say_how_to_go_on(options: Namespace) -> None:
 
 def limits(options: Namespace, app: Surehand, choice: Choice) -> Limits:
     """Return the limits that the options set."""
-    from surehand.models import make_limits
-
     own = {"turns": options.max_turns, "tokens": options.max_tokens, "seconds": options.max_seconds}
     return make_limits(app.settings, choice, cost=options.max_cost, **own)
 

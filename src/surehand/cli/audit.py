@@ -10,7 +10,9 @@ from collections import deque
 from typing import Any
 
 from surehand.cli import render
+from surehand.engine.audit import records, verify
 from surehand.files.sanitize import visible
+from surehand.state import locations
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -25,8 +27,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def folder(options: Namespace) -> str:
     """Return the folder of this workspace's audit."""
-    from surehand.state import locations
-
     return os.path.join(locations.workspace_state(options.cwd), "audit")
 
 
@@ -36,8 +36,6 @@ def run(options: Namespace) -> int:
 
 
 def _verify(options: Namespace) -> int:
-    from surehand.engine.audit import verify
-
     found = verify(folder(options))
     text = f"{found.count} records, the chain is whole." if found.ok else "\n".join(map(str, found.faults))
     render.facts(options, found.to_dict(), visible(text))
@@ -45,8 +43,6 @@ def _verify(options: Namespace) -> int:
 
 
 def _show(options: Namespace) -> int:
-    from surehand.engine.audit import records
-
     kept = list(records(folder(options)))
     ended = {record.get("call") for record in kept if record.get("kind") == "call"}
     wanted = (

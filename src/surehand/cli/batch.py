@@ -9,13 +9,21 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from surehand.cli import render
-from surehand.core.errors import SettingsError
+from surehand.batch.batch import hear_tasks, run_batch
+from surehand.batch.remote import FleetRunner
+from surehand.batch.results import read_results, summarize
+from surehand.batch.tasks import read_tasks
+from surehand.cli import render, session
+from surehand.cli.ask import amount_above_zero, count_above_zero
+from surehand.cli.session import mailbox
+from surehand.cli.tools import EXIT_CODES
+from surehand.cluster.fleet import Fleet
+from surehand.core.errors import SettingsError, StateError
+from surehand.files.sanitize import visible
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
     from surehand.batch.results import TaskResult
-    from surehand.cluster.fleet import Fleet
     from surehand.core.call import ToolResult
 
 _ABOUT = """\
@@ -55,8 +63,6 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    from surehand.cli.ask import count_above_zero
-
     return count_above_zero(text)
 
 
@@ -65,8 +71,6 @@ def _number(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    from surehand.cli.ask import amount_above_zero
-
     return amount_above_zero(text)
 
 
@@ -88,9 +92,6 @@ def run(options: Namespace) -> int:
 
 
 def _run(options: Namespace, path: str) -> int:
-    from surehand.batch.tasks import read_tasks
-    from surehand.cli import session
-
     if options.out is None:
         raise SettingsError("say where the results go: --out RESULTS.jsonl")
     tasks = read_tasks(path)
@@ -100,11 +101,6 @@ def _run(options: Namespace, path: str) -> int:
 
 
 async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
-    from surehand.batch.batch import run_batch
-    from surehand.batch.remote import FleetRunner
-    from surehand.batch.results import read_results, summarize
-    from surehand.cli import session
-
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(session.open_app(options, shows=("call_finished", "note")))
         runner = None
@@ -142,10 +138,6 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
 
 def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
     """Return the fleet on which tasks run; their events and questions come home to this command."""
-    from surehand.batch.batch import hear_tasks
-    from surehand.cli.session import mailbox
-    from surehand.cluster.fleet import Fleet
-
     approver = None if options.approvals == "nobody" else mailbox(app)
     listener = hear_tasks(app)
     return Fleet(options.cluster, settings=app.settings, approver=approver, listener=listener, queue=options.parallel)
@@ -154,8 +146,6 @@ def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
 def _count_done(options: Namespace, tasks: list[Any]) -> int:
     """Return how many tasks have a result from before."""
     import os
-
-    from surehand.batch.results import read_results
 
     if not (options.resume and os.path.exists(options.out)):
         return 0
@@ -218,8 +208,6 @@ class _Progress:
 
 
 def _show(options: Namespace, path: str) -> int:
-    from surehand.batch.results import read_results, summarize
-
     results = read_results(path)
     summary = summarize(results)
 
@@ -251,8 +239,6 @@ def _row(result: TaskResult) -> tuple[str, ...]:
 
 def _reason(result: TaskResult) -> str:
     """Return why a task did not pass, in a line."""
-    from surehand.files.sanitize import visible
-
     if result.ok:
         return ""
     if result.error is not None:
@@ -285,11 +271,6 @@ def format_summary(summary: dict[str, Any]) -> str:
 
 def _apply(options: Namespace, path: str, task: str) -> int:
     """Apply a task's diff: that a person typed the command is its approval."""
-    from surehand.batch.results import read_results
-    from surehand.cli import session
-    from surehand.cli.tools import EXIT_CODES
-    from surehand.core.errors import StateError
-
     result = next((each for each in read_results(path) if each.id == task), None)
     if result is None:
         raise StateError(f"{path} has no result of a task {task!r}")
@@ -308,8 +289,6 @@ def _apply(options: Namespace, path: str, task: str) -> int:
 
 
 async def _apply_result(options: Namespace, result: TaskResult) -> ToolResult:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         described = f"Apply the changes of task {result.id}"
         return await app.apply_patch(result.diff, description=described, dry_run=options.dry_run)

@@ -14,18 +14,31 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.agent.loop import Spent
-from surehand.cli import render
+from surehand.cli import render, session
+from surehand.cli.approvals import Deferred
+from surehand.cli.ask import limits
+from surehand.cli.log import format_changes
 from surehand.cli.parser import approvals_option, effort_option
-from surehand.core.errors import ToolFailure
+from surehand.cli.prompt import open_prompt
+from surehand.cli.rewind import format_turns, list_turns
+from surehand.cli.screen import Screen
+from surehand.cli.session import OwnSession
+from surehand.cli.tools import csv
+from surehand.core.call import new_id
+from surehand.core.errors import SettingsError, ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.model import ModelError
 from surehand.core.names import nearest
-from surehand.slash import BUILT_IN, grant_undo
+from surehand.engine.journal import list_sessions
+from surehand.engine.metrics_export import to_json
+from surehand.history.history import HISTORY
+from surehand.models import choose, open_model
+from surehand.slash import BUILT_IN, add_mentioned, grant_undo, load_commands
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Loop
     from surehand.app import Surehand
-    from surehand.cli.approvals import Deferred
-    from surehand.cli.screen import Screen
     from surehand.models import Choice
     from surehand.slash import FileCommand
 
@@ -42,10 +55,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Talk until the user leaves, or a signal ends it."""
-    from surehand.cli.session import OwnSession
-    from surehand.core.call import new_id
-    from surehand.core.model import ModelError
-
     options.max_turns = options.max_tokens = options.max_seconds = options.max_cost = None
     if options.go_on:
         options.session = _latest_session(options)
@@ -61,10 +70,6 @@ def run(options: Namespace) -> int:
 
 def _latest_session(options: Namespace) -> str:
     """Return the session that was used last here; raise SettingsError where there is none to go on with."""
-    from surehand.core.errors import SettingsError
-    from surehand.engine.journal import list_sessions
-    from surehand.state import locations
-
     if options.session:
         raise SettingsError("--continue takes the latest session; --session names one. Say one of them.")
     found = list_sessions(os.path.join(locations.workspace_state(options.cwd), "sessions"))
@@ -94,9 +99,6 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> int:
 
 
 async def _chat(options: Namespace) -> None:
-    from surehand.cli import session
-    from surehand.cli.tools import csv
-
     more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "record": options.record}
     async with session.open_app(options, interactive=True, shows=("call_finished", "note"), **more) as app:
         chat = Chat(options, app)
@@ -122,11 +124,6 @@ class Chat:
 
     def use(self, wanted: str | None) -> None:
         """Go on with a model, from where the conversation is."""
-        from surehand.cli.approvals import Deferred
-        from surehand.cli.ask import limits
-        from surehand.cli.screen import Screen
-        from surehand.models import choose, open_model
-
         choice = choose(self.app.settings, wanted)
         model = open_model(self.app.settings, choice, effort=self.options.effort)
         if not hasattr(self, "screen"):
@@ -140,9 +137,6 @@ class Chat:
 
     async def talk(self) -> None:
         """Say who answers, and go on until the user leaves."""
-        from surehand.cli.prompt import open_prompt
-        from surehand.slash import load_commands
-
         self.kept, left_out = load_commands(self.app.session.workspace, trusted=self.app.trusted)
         for problem in left_out:
             render.note(f"warning: {problem}")
@@ -189,13 +183,9 @@ class Chat:
             self._working.cancel()
 
     async def _ask(self, text: str) -> None:
-        from surehand.slash import add_mentioned
-
         await self.loop.ask(await add_mentioned(self.app, text))
 
     async def _answer(self, text: str) -> None:
-        from surehand.core.model import ModelError
-
         try:
             self.screen.at_prompt = False
             self.screen.begin()
@@ -249,8 +239,6 @@ _REWINDS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 async def _rewind(chat: Chat, rest: str) -> None:
-    from surehand.cli.rewind import format_turns, list_turns
-
     turn, _, how = rest.partition(" ")
     if not turn:
         render.line(
@@ -272,9 +260,6 @@ async def _rewind(chat: Chat, rest: str) -> None:
 
 
 async def _log(chat: Chat, rest: str) -> None:
-    from surehand.cli.log import format_changes
-    from surehand.history.history import HISTORY
-
     changes = chat.app.session.keep(HISTORY).changes(limit=20)
     render.line(format_changes(chat.app.session.workspace, changes))
 
@@ -289,8 +274,6 @@ async def _tools(chat: Chat, rest: str) -> None:
 
 
 async def _stats(chat: Chat, rest: str) -> None:
-    from surehand.engine.metrics_export import to_json
-
     rows: list[tuple[str, ...]] = []
     for each in chat.app.metrics.all():
         shown = to_json(each)["execution"]
@@ -307,8 +290,6 @@ async def _stats(chat: Chat, rest: str) -> None:
 
 
 async def _model(chat: Chat, rest: str) -> None:
-    from surehand.core.model import ModelError
-
     try:
         if rest:
             chat.use(rest)

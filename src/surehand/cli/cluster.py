@@ -6,11 +6,11 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from surehand.cli import render
+from surehand.cli import render, session
+from surehand.cluster.fleet import Fleet
 from surehand.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from surehand.cluster.fleet import Fleet
     from surehand.cluster.session import RemoteSession
 
 
@@ -43,15 +43,11 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import session
-
     actions = {"open": _open, "attach": _attach, "call": _call, "pull": _pull, "stop": _stop}
     return session.run(actions[options.action](options))
 
 
 def _fleet(options: Namespace, **more: Any) -> Fleet:
-    from surehand.cluster.fleet import Fleet
-
     return Fleet(options.address, detach=options.name, allow=options.allow, mode=options.mode, **more)
 
 
@@ -106,8 +102,6 @@ async def _call(options: Namespace) -> int:
 
 async def _pull(options: Namespace) -> int:
     """Bring changes home: that a person typed the command is its approval."""
-    from surehand.cli import session
-
     async with _fleet(options) as fleet:
         options.allow = [*options.allow, "ApplyPatch"]
         async with session.open_app(options) as app:

@@ -14,6 +14,9 @@ from typing import Any
 
 from surehand.cli import render
 from surehand.cli.main import COMMANDS, MODES
+from surehand.cli.parser import Parser
+from surehand.core.errors import SettingsError
+from surehand.state import locations
 
 _EVERYWHERE = ("--cwd", "--session", "--mode", "--allow", "--json", "--text", "--help")
 _SESSIONS = ("sessions show", "sessions resume", "sessions fork", "sessions delete", "rewind")
@@ -84,10 +87,8 @@ def run(options: Namespace) -> int:
         render.put("".join(f"{word}\n" for word in _words(options)))
         return 0
     if options.shell is None:
-        from surehand.core.errors import SettingsError
-
         raise SettingsError("say for which shell: bash, zsh or fish")
-    from surehand.catalog import rows
+    from surehand.catalog import rows  # lazy: catalog, 45 ms
 
     tools = " ".join(row["name"] for row in rows())
     render.put(_fish(tools) if options.shell == "fish" else _bash(tools, zsh=options.shell == "zsh"))
@@ -96,13 +97,11 @@ def run(options: Namespace) -> int:
 
 def _words(options: Namespace) -> list[str]:
     """Return the names of sessions, or the latest changes, of the folder where something is completed."""
-    from surehand.state import locations
-
     if options.words == "sessions":
         folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
         names = os.listdir(folder) if os.path.isdir(folder) else []
         return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
-    from surehand.cli.log import open_history
+    from surehand.cli.log import open_history  # lazy: log, 70 ms
 
     with open_history(options) as history:
         return [str(change.id) for change in history.changes(limit=_CHANGES_SHOWN)]
@@ -111,8 +110,6 @@ def _words(options: Namespace) -> list[str]:
 def list_parsers() -> Iterator[tuple[str, ArgumentParser]]:
     """Yield every command and sub-command with its parser: `tools`, `tools invoke`..."""
     import importlib
-
-    from surehand.cli.parser import Parser
 
     for name, (module, _) in COMMANDS.items():
         parser = Parser(prog=name)
@@ -170,7 +167,7 @@ def _choices(parser: ArgumentParser) -> list[str]:
         return list(actions)
     positional = (each for each in parser._actions if not each.option_strings)  # pyright: ignore[reportPrivateUsage]
     if "section" in (names := {each.dest: each for each in positional}):
-        from surehand.cli.doctor import SECTIONS
+        from surehand.cli.doctor import SECTIONS  # lazy: doctor, 280 ms
 
         return [section.__name__ for section in SECTIONS]
     return [str(choice) for each in names.values() for choice in each.choices or ()]

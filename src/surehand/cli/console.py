@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.cli import render
 from surehand.cli.parser import port_number
+from surehand.cli.session import hold_log
+from surehand.cli.session import run as run_command
+from surehand.engine.log import to_stderr
+from surehand.web.local_server import ServedAddress, is_loopback, serve_app
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -31,9 +35,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli.session import hold_log
-    from surehand.cli.session import run as run_command
-
     # Looking for pydantic's plug-ins reads every installed package; no command needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     hold_log()
@@ -44,9 +45,7 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(options: Namespace) -> int:
-    from surehand.console.server import Console
-    from surehand.engine.log import to_stderr
-    from surehand.web.local_server import ServedAddress, is_loopback, serve_app
+    from surehand.console.server import Console  # lazy: starlette, 400 ms
 
     to_stderr("warning")
     address = ServedAddress(options.host, tuple(options.allow_host))

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from surehand.cli import render
+from surehand.cli.main import Usage
 
 FILES: Final = {
     "app.py": "def greet(name):\n    # TODO: be friendlier\n    return 'Hello ' + name\n",
@@ -24,8 +25,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli.main import Usage
-
     directory = os.path.join(str(options.cwd), os.path.expanduser(str(options.directory)))
     os.makedirs(directory, exist_ok=True)
     if os.listdir(directory):

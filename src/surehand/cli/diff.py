@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from surehand.cli import render
 from surehand.cli.log import open_history
+from surehand.history.undo import change_diff
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -15,8 +16,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.history.undo import change_diff
-
     with open_history(options) as history:
         latest = history.changes(limit=1)
         change = history.change(options.change) if options.change else (latest[0] if latest else None)

@@ -11,7 +11,11 @@ import sys
 from typing import Any, cast, get_args, get_origin
 
 from surehand import catalog
+from surehand.cli.completion import list_parsers
+from surehand.cli.main import COMMANDS
+from surehand.cli.parser import everywhere
 from surehand.core.record import Record, Spec
+from surehand.core.settings import Settings
 
 _FLAGS = ("read_only", "concurrency_safe", "destructive", "requires_permission", "idempotent")
 
@@ -57,8 +61,6 @@ def _argument(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
 
 def settings_page() -> str:
     """Return the settings reference as Markdown: every table, key, type, default and what it is for."""
-    from surehand.core.settings import Settings
-
     parts = [
         "# Settings\n\nWritten from the code by `make docs`. Files, in rising order: `~/.config/surehand/config.toml`,"
         " a trusted project's `surehand.toml`, then `SUREHAND_TABLE__KEY` variables, then flags. `surehand config show`"
@@ -102,10 +104,6 @@ def _plain_default(spec: Spec) -> Any:
 
 def command_line_page() -> str:
     """Return the command line reference as Markdown: the help page of every command and sub-command."""
-    from surehand.cli.completion import list_parsers
-    from surehand.cli.main import COMMANDS
-    from surehand.cli.parser import everywhere
-
     os.environ["COLUMNS"] = "100"  # the same pages on every terminal
     parts = ["# Command line\n\nWritten from the code by `make docs`.\n", f"```text\n{everywhere().rstrip()}\n```\n"]
     for path, parser in list_parsers():

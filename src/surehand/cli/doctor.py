@@ -9,12 +9,25 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from surehand import config
+from surehand.agent.prompt import ALL_BYTES, find_instructions
+from surehand.app import Surehand
 from surehand.cli import render
+from surehand.commands.session import SHELLS, in_force
 from surehand.core.counts import format_count
 from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
+from surehand.core.installation import WHAT_FOR, find_missing
 from surehand.core.names import split_full_name
+from surehand.core.schema_lint import lint, tokens
+from surehand.core.session import Session
 from surehand.core.settings import Settings
+from surehand.models import choose, server_address
+from surehand.policy.trust import is_trusted
+from surehand.sandbox import protocol
+from surehand.sandbox.command import Command, bash
+from surehand.state import locations
+from surehand.web.search_engines import web_status
 
 if TYPE_CHECKING:
     from surehand.sandbox.command import Abilities
@@ -77,9 +90,6 @@ def _text(section: Section) -> str:
 
 def settings(options: Namespace) -> Section:
     """Say whether the settings can be used, and what of them is left out."""
-    from surehand import config
-    from surehand.policy.trust import is_trusted
-
     try:
         loaded = config.load(options.cwd, trusted=is_trusted(options.cwd))
     except SurehandError as problem:
@@ -101,8 +111,6 @@ def settings(options: Namespace) -> Section:
 
 def _check_state() -> Check:
     """Say whether anything can be kept: without it there is no history, and so no edit."""
-    from surehand.state import locations
-
     folder = locations.home()
     try:
         with tempfile.TemporaryFile(dir=locations.private_dir(folder)) as file:
@@ -115,8 +123,6 @@ def _check_state() -> Check:
 
 def model(options: Namespace) -> Section:
     """Say which model answers, and why."""
-    from surehand.models import choose, server_address
-
     settings = _load_settings(options)
     choice = choose(settings)
     found = f"{choice.provider}/{choice.name}: {choice.why}"
@@ -132,9 +138,6 @@ def model(options: Namespace) -> Section:
 
 def instructions(options: Namespace) -> Section:
     """Say which files of the project tell the model how to work here."""
-    from surehand.agent.prompt import ALL_BYTES, find_instructions
-    from surehand.policy.trust import is_trusted
-
     found, problems = find_instructions(options.cwd)
     trusted = is_trusted(options.cwd)
     standing = "given as instructions" if trusted else "given as untrusted text; `surehand trust` changes that"
@@ -164,8 +167,6 @@ def _why_unreachable(address: str) -> str:
 
 def web(options: Namespace) -> Section:
     """Say what the web tools would use."""
-    from surehand.web.search_engines import web_status
-
     status = web_status(_load_settings(options).web)
     engine = status["search_engine"]
     search = engine or "not set up; `surehand help web` says how"
@@ -182,8 +183,6 @@ def servers(options: Namespace) -> Section:
 
 
 async def _try_servers(options: Namespace) -> Section:
-    from surehand.app import Surehand
-
     async with Surehand(options.cwd, settings=_load_settings(options), keep_state=False) as app:
         failed = await app.connect_servers()
         remote = (split_full_name(name) for name in app.registry)  # a tool of ours has a short name
@@ -194,9 +193,6 @@ async def _try_servers(options: Namespace) -> Section:
 
 
 def _load_settings(options: Namespace) -> Settings:
-    from surehand import config
-    from surehand.policy.trust import is_trusted
-
     try:
         return config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     except SurehandError:
@@ -243,9 +239,6 @@ _MEMORY: Final = {
 
 def sandbox(options: Namespace) -> Section:
     """Say what is set, what the system has, and which promises hold: each is put to the test in a scratch workspace."""
-    from surehand import config
-    from surehand.sandbox import protocol
-
     settings = config.load(options.cwd, trusted=False).settings
     abilities = protocol.abilities()
     facts: dict[str, Any] = {
@@ -287,10 +280,6 @@ def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
 
 
 async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
-    from surehand.commands.session import SHELLS, in_force
-    from surehand.core.session import Session
-    from surehand.sandbox.command import Command, bash
-
     with tempfile.TemporaryDirectory(prefix="surehand-doctor-") as folder:
         os.mknod(os.path.join(folder, ".env"))
         session = Session(folder, settings=settings, state_dir=None)
@@ -309,9 +298,6 @@ async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
 
 def tools(options: Namespace) -> Section:
     """Check every tool's definition, and add up what a model is shown at first."""
-    from surehand.app import Surehand
-    from surehand.core.schema_lint import lint, tokens
-
     app = Surehand(options.cwd, keep_state=False)
     infos = app.registry.infos()
     findings = [finding for info in infos for finding in lint(info)]
@@ -339,8 +325,6 @@ def tools(options: Namespace) -> Section:
 
 def extras(options: Namespace) -> Section:
     """Say which optional parts are installed, and how to install the others; none of them has to be."""
-    from surehand.core.installation import WHAT_FOR, find_missing
-
     del options
     missing = find_missing()
     checks = [

@@ -7,7 +7,12 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from surehand.cli import render
+from surehand.cli.screen import took_words
+from surehand.cli.session import run as run_command
 from surehand.core.counts import format_count
+from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.files.sanitize import visible
+from surehand.state.follow import follow_sessions, running_sessions
 
 _SAYING = ("args", "text", "message", "reason", "path", "title")
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
@@ -26,18 +31,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """List the sessions that run, print the past, follow the present; which of them the options say."""
     if options.since is not None:
-        from surehand.engine.recorded_calls import read_recorded_calls
-
         since = time.time() - options.since
         for event in read_recorded_calls(since, lambda problem: render.note(f"warning: {problem}")):
             _show(options, event)
     if options.follow:
-        from surehand.cli.session import run as run_command
-
         return run_command(_follow(options))
     if options.since is None:
-        from surehand.state.follow import running_sessions
-
         sessions = [facts for facts in running_sessions() if _is_of(facts, options.session)]
         render.facts(options, sessions, lambda: _sessions_table(sessions))
     return 0
@@ -46,8 +45,6 @@ def run(options: Namespace) -> int:
 async def _follow(options: Namespace) -> int:
     import asyncio
     import contextlib
-
-    from surehand.state.follow import follow_sessions
 
     with contextlib.suppress(asyncio.CancelledError):  # SIGTERM is how a service is told to end
         async with follow_sessions() as events:
@@ -92,8 +89,6 @@ _WORDS = {"hello": "session", "call_started": "begin", "call_progress": "…", "
 
 
 def _line(event: dict[str, Any]) -> str:
-    from surehand.files.sanitize import visible
-
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     kind = str(event["kind"])
     if kind == "call_finished":
@@ -108,8 +103,6 @@ def _line(event: dict[str, Any]) -> str:
 
 
 def _sessions_table(sessions: list[dict[str, Any]]) -> str:
-    from surehand.cli.screen import took_words
-
     now = time.time()
     rows = [
         (each["session_id"], str(each["pid"]), took_words(now - each["started"]), each["program"], each["workspace"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from surehand.cli import render
+from surehand.cli import render, session
 
 if TYPE_CHECKING:
     from surehand.engine.health import HealthReport
@@ -20,16 +20,12 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import session
-
     reports = session.run(_check_tools(options))
     render.facts(options, [report.to_dict() for report in reports], lambda: _table(reports))
     return 0 if all(report.status == "healthy" for report in reports) else 1
 
 
 async def _check_tools(options: Namespace) -> list[HealthReport]:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         return await app.health.check_all(options.tools or None)
 

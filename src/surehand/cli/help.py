@@ -6,7 +6,10 @@ import os
 import re
 from argparse import ArgumentParser, Namespace
 
-from surehand.cli import render
+from surehand.cli import main, render
+from surehand.cli.markdown import MarkdownStream
+from surehand.cli.parser import two_columns
+from surehand.core.names import nearest
 
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
 """What a page says to whoever edits it."""
@@ -19,8 +22,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import main
-
     if options.topic is None:
         pages = _list_pages()
         text = main.help_text() + "\nPages, shown by `surehand help PAGE`:\n\n" + _table(pages)
@@ -70,21 +71,15 @@ def _list_pages() -> dict[str, str]:
 
 
 def _table(pages: dict[str, str]) -> str:
-    from surehand.cli.parser import two_columns
-
     return two_columns(list(pages.items()), max(map(len, pages)) + 4)
 
 
 def _style(text: str) -> str:
-    from surehand.cli.markdown import MarkdownStream
-
     stream = MarkdownStream()
     return stream.feed(_COMMENT.sub("", text)) + stream.end()
 
 
 def _suggest(name: str) -> str:
-    from surehand.core.names import nearest
-
     pages = _list_pages()
     word = name.removesuffix("s")
     about = (page for page, title in pages.items() if word and word in f"{page} {title.lower()}")

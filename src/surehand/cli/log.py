@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.cli import render
 from surehand.core.errors import StateError
+from surehand.files.sanitize import visible
+from surehand.history.history import open_to_look
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.history.history import History
@@ -64,9 +67,6 @@ def session_id(name: str | None) -> str | None:
 
 def open_history(options: Namespace) -> AbstractContextManager[History]:
     """Open the history of the workspace to look at it."""
-    from surehand.history.history import open_to_look
-    from surehand.state import locations
-
     return open_to_look(locations.workspace_state(options.cwd), render.note)
 
 
@@ -101,14 +101,12 @@ def _state(change: Change, in_part: Container[str]) -> str:
 
 
 def _files(workspace: str, change: Change) -> str:
-    from surehand.files.sanitize import visible
-
     signs = {"created": "+", "deleted": "-", "changed": "~"}
     files = change.to_dict()["files"]
     if not files:
         return visible(change.description, lines=False)
     if len(files) > _FILES_SHOWN:  # what people keep comes first: a test run leaves hundreds of cached files
-        from surehand.search.kept_files import KeptFiles  # 6 ms, for the few changes of many files
+        from surehand.search.kept_files import KeptFiles  # lazy: kept_files, 17 ms; for the few changes of many files
 
         is_kept = KeptFiles([workspace])
         files = sorted(files, key=lambda each: not is_kept(each["path"]))

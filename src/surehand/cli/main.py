@@ -9,6 +9,8 @@ import os
 import sys
 from types import SimpleNamespace
 
+from surehand import __version__
+
 TYPE_CHECKING = False  # importing `typing` for this constant would cost a third of `--version`
 if TYPE_CHECKING:
     import argparse
@@ -72,31 +74,32 @@ def main(argv: list[str] | None = None) -> int:
     try:
         shared, rest = _global_options(words)
         return _run(shared, rest)
-    except Usage as problem:
-        from surehand.cli import render
-
-        render.error(str(problem), problem.hint)
-        return 2
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except OSError as problem:
-        # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
-        from surehand.cli import render
-
-        render.error(_os_problem(problem), _state_folder_hint(problem))
-        return 1
-    except ModuleNotFoundError as problem:
-        from surehand.cli import render
-        from surehand.core.installation import explain_missing_module
-
-        if (missing := explain_missing_module(problem)) is None:
-            raise
-        render.error(*missing, code="tool_unavailable")
-        return 1
+    except (Usage, OSError, ModuleNotFoundError) as problem:
+        return _report(problem)
     except KeyboardInterrupt:
         return 130
+
+
+def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
+    """Print what went wrong and return the exit code; raise again what no installation step would mend."""
+    from surehand.cli import render  # lazy: render, 17 ms
+    from surehand.core.installation import explain_missing_module  # lazy: installation, 1 ms
+
+    if isinstance(problem, Usage):
+        render.error(str(problem), problem.hint)
+        return 2
+    if isinstance(problem, OSError):
+        # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
+        render.error(_os_problem(problem), _state_folder_hint(problem))
+        return 1
+    if (missing := explain_missing_module(problem)) is None:
+        raise problem
+    render.error(*missing, code="tool_unavailable")
+    return 1
 
 
 def _mend_streams() -> None:
@@ -119,8 +122,8 @@ def _os_problem(problem: OSError) -> str:
 
 def _state_folder_hint(problem: OSError) -> str:
     """Say where to look when what failed is the state folder, or a folder on the way to it."""
-    from surehand.core.errors import SettingsError
-    from surehand.state import locations
+    from surehand.core.errors import SettingsError  # lazy: errors, 10 ms
+    from surehand.state import locations  # lazy: locations, 9 ms
 
     where = problem.filename if isinstance(problem.filename, str) else ""
     try:
@@ -136,8 +139,6 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
         sys.stdout.write(help_text())
         return 0
     if rest[0] in ("--version", "-V"):
-        from surehand import __version__
-
         sys.stdout.write(f"surehand {__version__}\n")
         return 0
     command = rest[0]
@@ -160,8 +161,8 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
         raise Usage("the current folder is gone", "Go to another, or name one with --cwd DIR.")
     for key, value in vars(shared).items():
         setattr(options, key, value)
-    from surehand.cli import render
-    from surehand.core.errors import SurehandError
+    from surehand.cli import render  # lazy: render, 17 ms
+    from surehand.core.errors import SurehandError  # lazy: errors, 10 ms
 
     render.begin(options)
     try:
@@ -172,7 +173,7 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
 
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
-    from surehand.cli.parser import Parser
+    from surehand.cli.parser import Parser  # lazy: parser, 11 ms
 
     return Parser(prog=f"surehand {name}", description=about[0].upper() + about[1:] + ".")
 
@@ -223,7 +224,7 @@ def _set(shared: SimpleNamespace, key: str, value: str) -> None:
 
 
 def _nearest(word: str) -> str:
-    from surehand.core.names import nearest
+    from surehand.core.names import nearest  # lazy: names, 11 ms
 
     near = nearest(word, (*COMMANDS, *_WITH_VALUE, "--json", "--text", "--version", "--help"))
     return f"; did you mean {near!r}?" if near else ""
@@ -231,7 +232,7 @@ def _nearest(word: str) -> str:
 
 def help_text() -> str:
     """Return the page `surehand --help` prints."""
-    from surehand.cli.parser import everywhere, two_columns
+    from surehand.cli.parser import everywhere, two_columns  # lazy: parser, 11 ms
 
     return (
         "Tools for AI agents: every call judged, sandboxed and undoable.\n\nUsage: surehand COMMAND [OPTIONS]\n\n"

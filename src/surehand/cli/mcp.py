@@ -8,7 +8,13 @@ import re
 from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import Any
 
-from surehand.cli import render
+from surehand import config
+from surehand.cli import render, session
+from surehand.core.errors import SettingsError, ToolFailure
+from surehand.files.sanitize import visible
+from surehand.mcp.client.config import address_problem, expand_variables, name_problem
+from surehand.state import locations
+from surehand.state.json_file import mode_of, write_private
 
 _ADD_HELP = (
     "the program that speaks MCP on stdio, after --",
@@ -41,8 +47,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import session
-
     match options.action:
         case "list":
             return session.run(_list(options))
@@ -62,8 +66,6 @@ def run(options: Namespace) -> int:
 
 
 async def _list(options: Namespace) -> int:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         told = len(app.warnings)
         if not options.no_connect:
@@ -89,8 +91,6 @@ def _row(app: Any, name: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from surehand.files.sanitize import visible
-
     if not rows:
         return "No servers; `surehand mcp add NAME -- COMMAND` adds one."
     room = max(render.columns() - 50, 30)
@@ -108,9 +108,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 async def _test(options: Namespace) -> int:
     from time import perf_counter
-
-    from surehand.cli import session
-    from surehand.core.errors import ToolFailure
 
     async with session.open_app(options) as app:
         began = perf_counter()
@@ -132,8 +129,6 @@ async def _test(options: Namespace) -> int:
 
 
 def _page(facts: dict[str, Any]) -> str:
-    from surehand.files.sanitize import visible
-
     info = facts["server"]
     known = visible(f"{info.get('name', '?')} {info.get('version', '')}", lines=False)
     head = f"{facts['name']}: {known} answered in {facts['seconds']} s"
@@ -146,9 +141,6 @@ def _page(facts: dict[str, Any]) -> str:
 
 
 async def _login(options: Namespace) -> int:
-    from surehand.cli import session
-    from surehand.core.errors import ToolFailure
-
     shown: list[str] = []
 
     async def show(url: str) -> None:
@@ -172,8 +164,6 @@ async def _login(options: Namespace) -> int:
 
 
 async def _logout(options: Namespace) -> int:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         gone = _kept_login(app, options.name).forget()
     said = f"the login of {options.name} is forgotten" if gone else f"nobody was logged in to {options.name}"
@@ -183,8 +173,6 @@ async def _logout(options: Namespace) -> int:
 
 def _kept_login(app: Any, name: str) -> Any:
     """Return what is kept of the login of a server; raise SettingsError for one that nobody logs in to."""
-    from surehand.core.errors import SettingsError
-    from surehand.mcp.client.config import expand_variables
     from surehand.mcp.client.login import KeptLogin  # lazy: mcp, 900 ms
 
     settings = app.servers.get(name).server.settings
@@ -209,11 +197,6 @@ async def _open_browser(url: str) -> None:
 
 
 def _add(options: Namespace) -> int:
-    from surehand import config
-    from surehand.core.errors import SettingsError
-    from surehand.mcp.client.config import address_problem, name_problem
-    from surehand.state import locations
-
     words = _parse_added(options)
     if problem := name_problem(options.name):
         raise SettingsError(problem)
@@ -281,8 +264,6 @@ def _text(value: str) -> str:
 
 
 def _pair(text: str) -> str:
-    from surehand.core.errors import SettingsError
-
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise SettingsError(f"{text!r} is not NAME=VALUE")
@@ -290,9 +271,6 @@ def _pair(text: str) -> str:
 
 
 def _remove(options: Namespace) -> int:
-    from surehand.core.errors import SettingsError
-    from surehand.state import locations
-
     path = locations.user_settings()
     name = re.escape(options.name)
     header = re.compile(rf"""\s*\[\s*mcp_servers\s*\.\s*(?:{name}|"{name}"|'{name}')\s*(?:\.[^\]]*)?\]\s*(?:#.*)?""")
@@ -320,8 +298,5 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    from surehand.state import locations
-    from surehand.state.json_file import mode_of, write_private
-
     locations.private_dir(os.path.dirname(path))
     write_private(path, text, mode=mode_of(path))

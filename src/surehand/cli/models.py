@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from surehand import config
 from surehand.cli import render
+from surehand.models import choose
+from surehand.policy.trust import is_trusted
+from surehand.providers.table import PROVIDERS
+from surehand.state import keys
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -14,11 +19,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand import config
-    from surehand.models import choose
-    from surehand.policy.trust import is_trusted
-    from surehand.providers.table import PROVIDERS
-
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     choice = choose(settings, options.model)
     served = {name: row for name, row in PROVIDERS.items() if row.server}
@@ -37,8 +37,6 @@ def run(options: Namespace) -> int:
 
 def _find_key_source(provider: str, wanted: str) -> str:
     """Say where a provider's key is."""
-    from surehand.state import keys
-
     found = keys.get(provider)
     return found[1] if found else "no key" if wanted == "needed" else "no key needed"
 
@@ -46,8 +44,6 @@ def _find_key_source(provider: str, wanted: str) -> str:
 def _client(provider: str) -> str:
     """Say whether a provider's client is installed, and how to get it if not."""
     from importlib.util import find_spec
-
-    from surehand.providers.table import PROVIDERS
 
     package = PROVIDERS[provider].package
     extra = "local" if provider == "local" else package

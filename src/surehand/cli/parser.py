@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the words, and end with code 2."""
-        from surehand.cli import render
+        from surehand.cli import render  # lazy: render, 7 ms
 
         self.print_usage(sys.stderr)
         message = message.replace("the following arguments are required:", "missing:")
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
-    from surehand.core.names import nearest
+    from surehand.core.names import nearest  # lazy: names, 2 ms
 
     return f"; did you mean {near}?" if (near := nearest(word, known)) else ""
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from surehand.cli import render
 from surehand.core.errors import SurehandError
+from surehand.policy.explain import format_verdict, warnings
+from surehand.policy.policy import Policy
 
 if TYPE_CHECKING:
     from surehand.core.call import ToolResult
@@ -80,9 +82,8 @@ class Checkers:
 
 
 def _checker(cwd: str, lines: tuple[str, ...]) -> Checker:
-    from surehand.app import Surehand
-    from surehand.engine.checking import Checker
-    from surehand.policy.policy import Policy
+    from surehand.app import Surehand  # lazy: app, 130 ms
+    from surehand.engine.checking import Checker  # lazy: checking, 140 ms
 
     app = Surehand(cwd, keep_state=False)
     policy = Policy.from_settings(app.settings, app.session.workspace, command_line=lines)
@@ -108,8 +109,6 @@ def _check(options: Namespace) -> int:
         answer = _error(f"--args is not JSON: {problem}")
     else:
         answer = checker.check(options.tool, args, options.mode)
-    from surehand.policy.explain import format_verdict
-
     render.facts(options, answer, lambda: format_verdict(answer))
     return 2 if answer["decision"] == "error" else 0
 
@@ -161,8 +160,6 @@ def _judge_line(line: str, checkers: Checkers, options: Namespace) -> dict[str, 
 
 
 def _list(options: Namespace) -> int:
-    from surehand.policy.explain import warnings
-
     checker = Checkers(options).get(options.cwd)
     rules = [rule for rule in checker.policy.rules if not (options.no_built_in and rule.origin.source == "built-in")]
     registry = cast("Any", checker.tools)
@@ -219,7 +216,7 @@ def _fold_words(words: list[str]) -> str:
 
 
 def _replay(options: Namespace) -> int:
-    from surehand.engine.replay import read
+    from surehand.engine.replay import read  # lazy: replay, 17 ms
 
     checker = Checkers(options).get(options.cwd)
     recording = read(options.file)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from surehand.cli import render
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -153,8 +154,6 @@ def _completer(commands: Sequence[str], workspace: str) -> Completer:
 def _open_history() -> Any:
     """Return what was typed in earlier chats, in a file that only the user may read."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
-
-    from surehand.state import locations
 
     try:
         path = os.path.join(locations.private_dir(locations.home()), "chat_history")

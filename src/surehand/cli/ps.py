@@ -12,8 +12,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from surehand.cli import render
+from surehand.cli.screen import took_words
+from surehand.commands import leftovers
 from surehand.core.counts import format_count
 from surehand.core.errors import StateError
+from surehand.core.tasks import task_from_dict
+from surehand.engine.journal import records
+from surehand.files.sanitize import visible
+from surehand.sandbox.records import records as process_records
+from surehand.state import local_rpc, locations
 
 _ENDED = ("done", "failed", "cancelled")
 
@@ -70,8 +77,6 @@ def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, channel: s
 
 def _live() -> Iterator[dict[str, Any]]:
     """Yield the tasks of every session that runs now."""
-    from surehand.state import local_rpc
-
     for name in local_rpc.session_sockets():
         board: dict[str, Any] = local_rpc.ask(name, {"want": "board"}) or {}
         for task in board.get("tasks", ()):
@@ -80,8 +85,6 @@ def _live() -> Iterator[dict[str, Any]]:
 
 def _list_kept_tasks(options: Namespace) -> Iterator[dict[str, Any]]:
     """Yield the tasks of sessions that run no more, and those kept for all sessions of a folder."""
-    from surehand.state import locations
-
     here = locations.workspace_state(options.cwd)
     every = os.path.join(locations.home(), "workspaces")
     folders = [entry.path for entry in os.scandir(every)] if options.all and os.path.isdir(every) else [here]
@@ -112,8 +115,6 @@ def _read_shared_tasks(folder: str) -> list[dict[str, Any]]:
 
 def _sound(task: Any) -> dict[str, Any] | None:
     """Return a task that was kept; None for what a damaged file makes of one."""
-    from surehand.core.tasks import task_from_dict
-
     try:
         return task_from_dict(task).to_dict()
     except (ValueError, TypeError, AttributeError):
@@ -121,8 +122,6 @@ def _sound(task: Any) -> dict[str, Any] | None:
 
 
 def _read_journalled_tasks(folder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    from surehand.engine.journal import records
-
     sessions = os.path.join(folder, "sessions")
     for name in sorted(os.listdir(sessions)) if os.path.isdir(sessions) else ():
         workspace, tasks = "", dict[str, dict[str, Any]]()
@@ -137,12 +136,9 @@ def _read_journalled_tasks(folder: str) -> Iterator[tuple[str, str, dict[str, An
 
 def _processes(options: Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the processes of calls that are no task; those of a task give it its process id."""
-    from surehand.commands import leftovers
-    from surehand.sandbox.records import records
-
     tasks = {row["call_id"]: row for row in rows if row["call_id"]}
     found: list[dict[str, Any]] = []
-    for record in records():
+    for record in process_records():
         for process in leftovers.running(record):
             if (task := tasks.get(process.call_id)) is not None:
                 task["pid"] = task["pid"] or process.pid
@@ -165,9 +161,6 @@ def _is_of(row: dict[str, Any], session: str | None) -> bool:
 
 def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
     """Have the process that runs a task tell what it said, or end it."""
-    from surehand.files.sanitize import visible
-    from surehand.state import local_rpc
-
     row = _one(options.id, live)
     request = {"want": options.action, "id": row["id"], "session_id": row["session_id"]}
     answer = local_rpc.ask(row["channel"], request)
@@ -194,8 +187,6 @@ def _one(wanted: str, live: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from surehand.cli.screen import took_words
-
     now = time.time()
     cells = [
         (row["id"], row["kind"], row["state"], took_words(max(0, now - row["created"])), *_rest(row, now))
@@ -206,9 +197,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
-    from surehand.cli.screen import took_words
-    from surehand.files.sanitize import visible
-
     session = row["session_id"] + (" (gone: `surehand reap` ends it)" if row.get("orphan") else "")
     activity = f"{took_words(max(0, now - row['last_activity']))} ago"
     if row["tool_calls"] is not None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from surehand.cli import render
+from surehand.commands import leftovers
+from surehand.sandbox.records import records
+from surehand.state.private_folder import find_abandoned
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -14,10 +17,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.commands import leftovers
-    from surehand.sandbox.records import records
-    from surehand.state.private_folder import find_abandoned
-
     if options.dry_run:
         found = [each for record in records() if not record.owner_alive for each in leftovers.running(record)]
         folders = list(find_abandoned())

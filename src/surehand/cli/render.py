@@ -9,6 +9,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from surehand.files.sanitize import visible
+
 LAST_COLUMN = 20
 """What the last column of a table keeps before the others give way."""
 NARROWEST = 8
@@ -78,12 +80,16 @@ def note(text: str) -> None:
     sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
 
 
+def warnings(found: Iterable[str]) -> None:
+    """Print what was found wrong while the application opened."""
+    for each in found:
+        note(paint("warning: ", "yellow", stream=sys.stderr) + each)
+
+
 def error(message: str, hint: str = "", *, code: str = "execution_error") -> None:
     """Print what is wrong, and what to do next, on stderr; for programs it is the result on standard output as well."""
     if _json_failures and not _printed:
         json_line({"ok": False, "error": {"code": code, "message": message, "hint": hint, "details": {}}})
-    from surehand.files.sanitize import visible  # files and servers have their words in it, and must not steer
-
     note(paint("error: ", "red", stream=sys.stderr) + visible(message))
     if hint:
         note(visible(hint))
@@ -100,8 +106,6 @@ def paint(text: str, *styles: str, stream: Any = None) -> str:
 
 def diff(text: str, stream: Any = None) -> str:
     """Colour a unified diff; whatever in it would steer the terminal is written out."""
-    from surehand.files.sanitize import visible
-
     return "\n".join(_diff_line(each, stream) for each in visible(text).split("\n"))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from surehand.cli import render
+from surehand.cli import render, session
+from surehand.core.errors import StateError
+from surehand.engine.replay import judge, read, replay
 
 if TYPE_CHECKING:
     from surehand.engine.replay import Judged, Recording, Replayed
@@ -24,34 +26,23 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.core.errors import StateError
-    from surehand.engine.replay import read
-
     try:
         recording = read(options.file)
     except StateError as problem:
         render.error(str(problem), "Make one with `surehand tools invoke NAME --record FILE`.", code="invalid_args")
         return 2
-    from surehand.cli import session
-
     if options.judge:
         return _tell_judged(options, session.run(_judge_calls(options, recording)))
     return _tell_replayed(options, session.run(_replay_calls(options, recording)))
 
 
 async def _replay_calls(options: Namespace, recording: Recording) -> list[Replayed]:
-    from surehand.cli import session
-    from surehand.engine.replay import replay
-
     async with session.open_app(options) as app:
         calls = replay(recording, app.executor, app.session, app.selection, ignore=options.ignore)
         return [each async for each in calls]
 
 
 async def _judge_calls(options: Namespace, recording: Recording) -> list[Judged]:
-    from surehand.cli import session
-    from surehand.engine.replay import judge
-
     async with session.open_app(options) as app:
         return judge(recording, app.executor, app.session, app.selection)
 

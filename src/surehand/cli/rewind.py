@@ -9,8 +9,12 @@ from argparse import ArgumentParser, Namespace
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
-from surehand.cli import render
+from surehand.cli import render, session
+from surehand.cli.tools import EXIT_CODES
 from surehand.core.errors import StateError
+from surehand.engine.journal import find_session, records
+from surehand.files.sanitize import visible
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -33,11 +37,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import session
-    from surehand.cli.tools import EXIT_CODES
-    from surehand.engine.journal import find_session
-    from surehand.state import locations
-
     if named := options.name or options.session:
         find_session(os.path.join(locations.workspace_state(options.cwd), "sessions"), named)
     options.session = named or _latest(options)
@@ -56,9 +55,6 @@ def run(options: Namespace) -> int:
 
 def _latest(options: Namespace) -> str:
     """Return the session of this workspace that was used last and has a turn."""
-    from surehand.engine.journal import records
-    from surehand.state import locations
-
     folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
     found = [entry for entry in os.scandir(folder) if entry.name.endswith(".jsonl")] if os.path.isdir(folder) else []
     for entry in sorted(found, key=lambda entry: entry.stat().st_mtime, reverse=True):
@@ -68,8 +64,6 @@ def _latest(options: Namespace) -> str:
 
 
 async def _list(options: Namespace) -> list[dict[str, Any]]:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         return list_turns(app)
 
@@ -100,8 +94,6 @@ def format_turns(session: str, rows: list[dict[str, Any]], how: str = "") -> str
 
 
 def _format_paths(paths: list[str]) -> str:
-    from surehand.files.sanitize import visible
-
     if not paths:
         return "-"
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -109,8 +101,6 @@ def _format_paths(paths: list[str]) -> str:
 
 
 async def _rewind(options: Namespace) -> ToolResult | None:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         if options.undo:
             return await app.undo_rewind(force=options.force)
@@ -142,8 +132,6 @@ async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bo
 
 
 def _show(options: Namespace, result: ToolResult) -> None:
-    from surehand.files.sanitize import visible
-
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
     elif result.error:

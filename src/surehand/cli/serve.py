@@ -7,8 +7,16 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from surehand.cli import render
+from surehand import __version__, catalog, config
+from surehand.app import Surehand
+from surehand.cli import render, session
 from surehand.cli.parser import approvals_option, port_number
+from surehand.cli.tools import csv, tell_unmatched
+from surehand.core.errors import SettingsError
+from surehand.engine.log import to_stderr
+from surehand.mcp.server.listing import Listing, gathering
+from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
+from surehand.policy.trust import is_trusted
 
 if TYPE_CHECKING:
     from surehand.core.settings import ServeSettings
@@ -55,9 +63,6 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     import gc
 
-    from surehand.cli import session
-    from surehand.core.errors import SettingsError
-
     if options.http is None and (options.issuer or options.resource or options.scope):
         raise SettingsError("--issuer, --resource and --scope are for clients over HTTP: give --http PORT")
     if options.console and options.http is None:
@@ -82,14 +87,7 @@ def _cancelled_error() -> type[BaseException]:
 def _serving(options: Namespace) -> Any:
     import gc
 
-    from surehand import __version__, catalog
-    from surehand.app import Surehand
-    from surehand.cli import session
-    from surehand.cli.tools import csv, tell_unmatched
-    from surehand.engine.log import to_stderr
-    from surehand.mcp.server.listing import Listing, gathering
-    from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
-    from surehand.mcp.server.serving import Serving
+    from surehand.mcp.server.serving import Serving  # lazy: mcp, 900 ms
 
     words = [word for words in options.tools for word in csv(words)]
     shared = options.http is not None and bool(options.session)
@@ -128,7 +126,7 @@ def _serving(options: Namespace) -> Any:
 
 
 async def _stdio(options: Namespace) -> int:
-    from surehand.mcp.server.stdio import serve_stdio
+    from surehand.mcp.server.stdio import serve_stdio  # lazy: mcp, 900 ms
 
     serving = _serving(options)
     if sys.stdin.isatty():
@@ -141,7 +139,7 @@ async def _stdio(options: Namespace) -> int:
 
 
 async def _http(options: Namespace) -> int:
-    from surehand.mcp.server.http import Door, serve_http
+    from surehand.mcp.server.http import Door, serve_http  # lazy: mcp, 900 ms
 
     own = _oauth(options)
     guard = Door.of(options.host, options.allow_host, options.token_file, no_token=options.no_token, serve=own)
@@ -150,7 +148,7 @@ async def _http(options: Namespace) -> int:
         if not options.console:
             await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place, own))
             return 0
-        from surehand.console.server import Console
+        from surehand.console.server import Console  # lazy: starlette, 400 ms
 
         console = Console(guard.address)
 
@@ -167,9 +165,6 @@ async def _http(options: Namespace) -> int:
 
 def _oauth(options: Namespace) -> ServeSettings:
     """Return whose access tokens are taken: what the settings say, under what the options say."""
-    from surehand import config
-    from surehand.policy.trust import is_trusted
-
     given = {"issuers": tuple(options.issuer), "resource": options.resource, "scopes": tuple(options.scope)}
     flags = {("serve", name): value for name, value in given.items() if value}
     return config.load(options.cwd, flags=flags, trusted=is_trusted(options.cwd)).settings.serve

@@ -8,10 +8,14 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surehand.cli import render
+from surehand.engine.journal import drop_empty
+from surehand.engine.log import to_stderr
+from surehand.policy.approvals import First, Nobody
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -32,8 +36,7 @@ async def open_app(
     """
     # Looking for pydantic's plug-ins reads every installed package; no command needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from surehand.app import Surehand
-    from surehand.engine.log import to_stderr
+    from surehand.app import Surehand  # lazy: app, 160 ms
 
     hold_log()  # what goes wrong while the application opens is printed below, once
     app = Surehand(
@@ -52,7 +55,7 @@ async def open_app(
 
         for handler in logging.getLogger("surehand").handlers:
             handler.addFilter(lambda record: getattr(record, "surehand", {}).get("event") not in shows)
-    print_warnings(app.warnings)
+    render.warnings(app.warnings)
     async with app:
         yield app
 
@@ -64,18 +67,10 @@ def hold_log() -> None:
     logging.getLogger("surehand").addHandler(logging.NullHandler())
 
 
-def print_warnings(warnings: Iterable[str]) -> None:
-    """Print what was found wrong while the application opened."""
-    for warning in warnings:
-        render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + warning)
-
-
 class OwnSession:
     """The session of one command: named after it where the user names none, and gone again if it stayed empty."""
 
     def __init__(self, options: Namespace, name: str) -> None:
-        from surehand.state import locations
-
         self._options = options
         self._folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
         if options.session is None and self._can_be_kept():
@@ -84,8 +79,6 @@ class OwnSession:
         self._fresh = options.session is not None and not os.path.exists(self._path)
 
     def _can_be_kept(self) -> bool:
-        from surehand.state import locations
-
         try:
             locations.private_dir(self._folder)
         except OSError as problem:
@@ -95,22 +88,18 @@ class OwnSession:
 
     def drop_if_empty(self) -> None:
         """Forget a session of ours in which no model spoke and nothing was called."""
-        from surehand.engine.journal import drop_empty
-
         if self._fresh and drop_empty(self._path):
             self._options.session = None
 
 
 def approver(options: Namespace, app: Surehand) -> Approver:
     """Return who answers questions for a command: the person at the terminal, another process, both, or nobody."""
-    from surehand.policy.approvals import First, Nobody
-
     elsewhere = mailbox(app) if wants_mailbox(options, app) else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or options.json:
         return elsewhere or Nobody(
             "with `--approvals mailbox` the call waits for `surehand approvals` in another terminal"
         )
-    from surehand.policy.approvals.terminal import Terminal
+    from surehand.policy.approvals.terminal import Terminal  # lazy: terminal, 3 ms
 
     here = Terminal(style=render.question)
     return First(here, _Elsewhere(elsewhere)) if elsewhere else here
@@ -140,7 +129,7 @@ def wants_mailbox(options: Namespace, app: Surehand) -> bool:
 
 def mailbox(app: Surehand) -> Approver:
     """Return the approver that waits for `surehand approvals`, and says so."""
-    from surehand.policy.approvals.mailbox import Mailbox
+    from surehand.policy.approvals.mailbox import Mailbox  # lazy: mailbox, 3 ms
 
     timeout_s = app.settings.permissions.approval_timeout
     return Mailbox(app.session.state_dir or "", timeout_s=timeout_s, tell=_tell_waiting_there)

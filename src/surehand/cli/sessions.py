@@ -12,6 +12,7 @@ from typing import Any
 from surehand.cli import chat, render, screen
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import StateError
+from surehand.engine.journal import find_session, last_records, list_sessions, records
 from surehand.files.sanitize import visible
 from surehand.state import locations
 
@@ -44,14 +45,10 @@ def _folder(options: Namespace) -> str:
 
 
 def _path(options: Namespace, name: str, *, exists: bool = True) -> str:
-    from surehand.engine.journal import find_session
-
     return find_session(_folder(options), name, exists=exists)
 
 
 def _list(options: Namespace) -> int:
-    from surehand.engine.journal import list_sessions
-
     rows = [each.to_dict() for each in list_sessions(_folder(options))]
     shown = [
         (row["name"], _when(row["updated"]), str(row["calls"]), render.shorten_line(row["first"], 60)) for row in rows
@@ -68,8 +65,6 @@ def _when(at: float) -> str:
 
 
 def _show(options: Namespace) -> int:
-    from surehand.engine.journal import last_records, records
-
     path = _path(options, options.name)
     found, more = last_records(path, options.limit) if options.limit > 0 else (list(records(path)), False)
     if more:

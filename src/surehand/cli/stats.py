@@ -6,7 +6,17 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from surehand import config
 from surehand.cli import render
+from surehand.engine.journal import list_turns
+from surehand.engine.metrics_export import to_json, to_prometheus
+from surehand.engine.metrics_store import MetricsStore
+from surehand.engine.slots import DEFAULT_LIMIT
+from surehand.engine.tool_metrics import kept_figures
+from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
+from surehand.models import sum_by_model
+from surehand.policy.trust import is_trusted
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.engine.metrics import Record, Sketch
@@ -32,10 +42,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.engine.metrics_store import MetricsStore
-    from surehand.engine.tool_metrics import kept_figures
-    from surehand.state import locations
-
     store = MetricsStore(os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite"))
     if options.clear:
         store.clear()
@@ -52,8 +58,6 @@ def run(options: Namespace) -> int:
     names = [options.tool] if options.tool else sorted(records)
     found = [kept_figures(name, records[name]) for name in names]
     if options.prometheus:
-        from surehand.engine.metrics_export import to_prometheus
-
         if not found:  # an empty text would read as "all is well"
             render.error("nothing was measured in this workspace", _MEASURED)
             return 1
@@ -66,8 +70,6 @@ def run(options: Namespace) -> int:
 
 
 def _figures(options: Namespace, found: list[ToolMetrics], records: dict[str, Record]) -> None:
-    from surehand.engine.metrics_export import to_json
-
     def text() -> str:
         if not found:
             return f"Nothing has been measured here yet. {_MEASURED}"
@@ -87,12 +89,6 @@ def _models(options: Namespace) -> None:
 
 def _spent_by_model(options: Namespace) -> list[dict[str, Any]]:
     """Return tokens and cost by model, of the sessions kept here."""
-    from surehand import config
-    from surehand.engine.journal import list_turns
-    from surehand.models import sum_by_model
-    from surehand.policy.trust import is_trusted
-    from surehand.state import locations
-
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     return sum_by_model(list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")), settings)
 
@@ -153,9 +149,6 @@ def _page(each: ToolMetrics, record: Record) -> str:
 
 
 def _advice(options: Namespace, found: list[ToolMetrics]) -> None:
-    from surehand import config
-    from surehand.policy.trust import is_trusted
-
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     advice = [each for metrics in found for each in _list_advice(metrics, settings)]
     state = "on" if settings.engine.tuning else "off; `[engine] tuning = true` lets the limits adapt by themselves"
@@ -169,9 +162,6 @@ def _advice(options: Namespace, found: list[ToolMetrics]) -> None:
 
 
 def _list_advice(metrics: ToolMetrics, settings: Any) -> list[Advice]:
-    from surehand.engine.slots import DEFAULT_LIMIT
-    from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
-
     own = settings.tools.get(metrics.tool)
     is_set = settings.engine.timeout is not None or (own is not None and own.timeout is not None)
     fixed = own.concurrency.max_concurrent_calls if own else None

@@ -14,8 +14,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from surehand.catalog import register_builtin
 from surehand.cli import render
 from surehand.cli.parser import approvals_option
+from surehand.core.call import ToolError, ToolResult
+from surehand.core.errors import SurehandError, ToolFailure
+from surehand.core.names import full_name
+from surehand.core.view import DEFERRED_THRESHOLD, Selection, matching
+from surehand.files.sanitize import visible
+from surehand.registry.loading import FOLDER, GROUP, entry_points
+from surehand.registry.registry import Registry
+from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -84,8 +93,6 @@ def csv(text: str) -> list[str]:
 
 def tell_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool-allow") -> None:
     """Say which words of an allow-list stand for no tool: a slip there leaves the model with less than was meant."""
-    from surehand.core.view import matching
-
     if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
         warning = render.paint("warning: ", "yellow", stream=sys.stderr)
         render.note(f"{warning}{option}: there is no tool {', '.join(map(repr, unmatched))}")
@@ -97,8 +104,6 @@ def tell_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool
 def _list(options: Namespace) -> int:
     rows = _rows(options)
     if options.tool_allow:
-        from surehand.core.view import Selection
-
         chosen = set(Selection(_registry(options)[0], allow=csv(options.tool_allow)).names())
         rows = [row for row in rows if row["name"] in chosen]
     render.facts(options, rows, lambda: _table(rows))
@@ -107,33 +112,24 @@ def _list(options: Namespace) -> int:
 
 def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     """Return the registry, the per-tool settings and the threshold of deferral, without the engine: it starts fast."""
-    from surehand.core.view import DEFERRED_THRESHOLD
-    from surehand.registry.loading import GROUP, entry_points
-    from surehand.state import locations
-
     state = locations.workspace_state(options.cwd)
     own = _list_own(options.cwd, state)
     if own is None or next(entry_points(GROUP), None) is not None:
         return _loaded_registry(options, state)
-    from surehand.catalog import register_builtin
-    from surehand.registry.registry import Registry
-
     registry = Registry()
     register_builtin(registry)
     if os.path.isdir(os.path.join(state, "made_tools")):
-        from surehand.tools.made_tools import register_kept
+        from surehand.tools.made_tools import register_kept  # lazy: made_tools, 40 ms
 
         if problems := register_kept(registry, state):
-            from surehand.cli import session
-
-            session.print_warnings(problems)
+            render.warnings(problems)
     for info in own:
         registry.register_lazy(info, partial(_load_own, options, state, info.name), deferrable=False)
     if not locations.has_settings(options.cwd):
         return registry, {}, DEFERRED_THRESHOLD
-    from surehand import config
-    from surehand.policy.sources import rules_in_force
-    from surehand.policy.trust import is_trusted
+    from surehand import config  # lazy: config, 17 ms
+    from surehand.policy.sources import rules_in_force  # lazy: sources, 20 ms
+    from surehand.policy.trust import is_trusted  # lazy: trust, 9 ms
 
     root = os.path.realpath(options.cwd)
     settings = config.load(root, trusted=is_trusted(root)).settings
@@ -143,12 +139,10 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
 
 def _list_own(workspace: str, state: str) -> list[Any] | None:
     """Return what is told of the folder's own tools, as a listing before kept it; None where they must be loaded."""
-    from surehand.registry.loading import FOLDER
-
     if not os.path.isdir(os.path.join(workspace, FOLDER)):
         return []
-    from surehand.policy.trust import fingerprints, is_trusted
-    from surehand.registry.listing import kept_listing
+    from surehand.policy.trust import fingerprints, is_trusted  # lazy: trust, 9 ms
+    from surehand.registry.listing import kept_listing  # lazy: listing, 30 ms
 
     root = os.path.realpath(workspace)
     return kept_listing(state, fingerprints(root)) if is_trusted(root) else None
@@ -156,17 +150,16 @@ def _list_own(workspace: str, state: str) -> list[Any] | None:
 
 def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any], int]:
     """Return the same of an application with everything loaded; what is told of the folder's own tools is kept."""
-    from surehand.app import Surehand
-    from surehand.cli import session
-    from surehand.policy.trust import fingerprints
-    from surehand.registry.listing import keep_listing
-    from surehand.registry.loading import FOLDER
+    from surehand.app import Surehand  # lazy: app, 130 ms
+    from surehand.cli import session  # lazy: session, 50 ms
+    from surehand.policy.trust import fingerprints  # lazy: trust, 9 ms
+    from surehand.registry.listing import keep_listing  # lazy: listing, 30 ms
 
     session.hold_log()
     root = os.path.realpath(options.cwd)
     before = fingerprints(root)
     app = Surehand(options.cwd, keep_state=os.path.isdir(os.path.join(state, "made_tools")))
-    session.print_warnings(app.warnings)
+    render.warnings(app.warnings)
     names = app.loader.list_given(os.path.join(root, FOLDER)) if app.trusted and not app.warnings else []
     if names and fingerprints(root) == before:
         with suppress(OSError):
@@ -179,8 +172,6 @@ def _load_own(options: Namespace, state: str, name: str) -> Any:
 
 
 def _rows(options: Namespace) -> list[dict[str, Any]]:
-    from surehand.core.view import Selection
-
     registry, settings, threshold = _registry(options)
     shown = Selection(registry, threshold=threshold)
     for name in _list_activated(options):
@@ -199,8 +190,7 @@ def _list_activated(options: Namespace) -> list[str]:
     """Return the tools that a session has activated by now, as its journal has it."""
     if options.session is None:
         return []
-    from surehand.engine.checkpoint import read_past
-    from surehand.state import locations
+    from surehand.engine.checkpoint import read_past  # lazy: checkpoint, 17 ms
 
     journal = os.path.join(locations.workspace_state(options.cwd), "sessions", f"{options.session}.jsonl")
     return read_past(journal).activated
@@ -227,31 +217,25 @@ def _info(options: Namespace) -> int:
 
 
 def _full(row: dict[str, Any]) -> str:
-    from surehand.core.names import full_name
-
     return full_name(row["module"], row["name"])
 
 
 def _metrics(options: Namespace, name: str) -> Any:
     """Return what was measured of a tool in earlier processes, or None."""
-    from surehand.state import locations
-
     path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
     if not os.path.exists(path):
         return None
     from time import monotonic
 
-    from surehand.engine.metrics_export import to_json
-    from surehand.engine.metrics_store import MetricsStore
-    from surehand.engine.tool_metrics import figures
+    from surehand.engine.metrics_export import to_json  # lazy: metrics_export, 12 ms
+    from surehand.engine.metrics_store import MetricsStore  # lazy: metrics_store, 10 ms
+    from surehand.engine.tool_metrics import figures  # lazy: tool_metrics, 10 ms
 
     record = MetricsStore(path).load().get(name)
     return to_json(figures(name, record, monotonic())) if record else None
 
 
 def _page(row: dict[str, Any]) -> str:
-    from surehand.files.sanitize import visible  # a server says what it likes of its tools
-
     flags = [name for name in ("read_only", "concurrency_safe", "destructive", "requires_permission") if row[name]]
     lines = [
         render.paint(row["name"], "bold") + (f"  (also {', '.join(row['aliases'])})" if row["aliases"] else ""),
@@ -278,8 +262,7 @@ def _page(row: dict[str, Any]) -> str:
 
 
 def _report_unknown_tool(options: Namespace, names: list[str]) -> int:
-    from surehand.core.call import ToolError
-    from surehand.engine.errors import unknown_tool
+    from surehand.engine.errors import unknown_tool  # lazy: errors, 120 ms
 
     error = ToolError.of(unknown_tool(options.name, names))
     if render.as_json(options):
@@ -293,15 +276,12 @@ def _report_unknown_tool(options: Namespace, names: list[str]) -> int:
 
 
 def _invoke(options: Namespace) -> int:
-    from surehand.core.call import ToolError, ToolResult
-    from surehand.core.errors import SurehandError, ToolFailure
-
     output = _private_stdout()
     try:
         args = _parsed_args(options)
         if options.apply and not options.dry_run:
             raise ToolFailure("--apply goes with --dry-run", code="invalid_args", hint="Without either, the call runs.")
-        from surehand.cli import session
+        from surehand.cli import session  # lazy: session, 50 ms
 
         result = session.run(_call_tool(options, args))
     except ToolFailure as failure:
@@ -335,8 +315,6 @@ def _cancelled_error() -> type[BaseException]:
 
 
 def _parsed_args(options: Namespace) -> dict[str, Any]:
-    from surehand.core.errors import ToolFailure
-
     text = sys.stdin.read() if options.args == "-" else options.args
     try:
         args: Any = json.loads(text) if text.strip() else {}
@@ -361,7 +339,7 @@ def _parsed_args(options: Namespace) -> dict[str, Any]:
 
 
 async def _call_tool(options: Namespace, args: dict[str, Any]) -> Any:
-    from surehand.cli import session
+    from surehand.cli import session  # lazy: session, 50 ms
 
     more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
     if options.record:
@@ -392,8 +370,6 @@ class _Progress:
         self._shown = False
 
     def __call__(self, event: Any) -> None:
-        from surehand.files.sanitize import visible
-
         if event.kind == "permission_asked":
             self.clear()
         if event.kind != "call_progress" or self._now() < self._patient_until:
@@ -418,8 +394,6 @@ def _print_result(options: Namespace, result: Any) -> None:
         return
     for repaired in result.meta.get("repaired", ()):
         render.note(f"repaired {repaired}")
-    from surehand.files.sanitize import visible  # files and servers must not steer the terminal
-
     only_shown = options.dry_run and not options.apply
     if result.ok or (result.error and result.output != result.error.text):
         output = visible(result.output)
@@ -433,8 +407,6 @@ def _print_result(options: Namespace, result: Any) -> None:
 
 def _verdict_line(verdict: dict[str, Any]) -> str:
     """Say in one line what would be decided about the real call; one that would be refused has failed already."""
-    from surehand.files.sanitize import visible
-
     asks = verdict["decision"] == "ask"
     begin = render.paint("would ask first" if asks else "would run unasked", "yellow" if asks else "green")
     spared = "".join(f" --allow '{rule}'" for rule in (verdict["suggestion"] or "").splitlines())
@@ -442,8 +414,6 @@ def _verdict_line(verdict: dict[str, Any]) -> str:
 
 
 # `surehand tools new NAME`: a tool and its test, ready to be changed.
-
-FOLDER: Final = os.path.join(".surehand", "tools")
 
 TOOL: Final = '''\
 """{title}: say here what it is for."""

@@ -12,12 +12,16 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from surehand.cli import render
+from surehand.app import Surehand
+from surehand.cli import render, session
 from surehand.cli.demo import write_demo
 from surehand.core.counts import format_count
+from surehand.core.tool import tool
+from surehand.policy.approvals import Nobody
+from surehand.providers.offline import OfflineModel
+from surehand.sandbox.protocol import abilities
 
 if TYPE_CHECKING:
-    from surehand.app import Surehand
     from surehand.core.call import ToolResult
 
 
@@ -28,8 +32,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.cli import session
-
     del options
     with tempfile.TemporaryDirectory(prefix="surehand-tour-") as scratch:
         workspace = os.path.join(scratch, "project")
@@ -121,9 +123,6 @@ def _bytes(guide: _Guide, name: str) -> bytes:
 
 
 async def _walk(workspace: str) -> int:
-    from surehand.app import Surehand
-    from surehand.policy.approvals import Nobody
-
     async with Surehand(
         workspace, approver=Nobody(), mode="accept-edits", allow=["Undo", "Redo", "Bash(sed:*)"]
     ) as app:
@@ -149,8 +148,6 @@ async def _bad_input(guide: _Guide) -> None:
 
 
 async def _own_tool(guide: _Guide) -> None:
-    from surehand.core.tool import tool
-
     @tool(read_only=True)
     def word_count(text: str) -> int:
         "Count the words of a text."
@@ -190,8 +187,6 @@ async def _policy(guide: _Guide) -> None:
 
 def _contained(guide: _Guide) -> bool:
     """Say so where commands cannot be contained: they would ask then, and nobody is here to answer."""
-    from surehand.sandbox.protocol import abilities
-
     found = abilities()
     if not found.enough:
         render.line(f"\n   (this system has no sandbox: {found.why_not}; commands ask before they run)")
@@ -221,8 +216,6 @@ async def _shell_undo(guide: _Guide) -> None:
 
 
 async def _ask(guide: _Guide) -> None:
-    from surehand.providers.offline import OfflineModel
-
     guide.step("The agent loop uses the same door (here with the offline planner, which is no language model)")
     render.line(render.paint("   > surehand ask 'find TODO in .'", "cyan"))
     outcome = await guide.app.conversation(OfflineModel()).ask("find TODO in .")

@@ -7,6 +7,8 @@ from argparse import ArgumentParser, Namespace
 
 from surehand.cli import render
 from surehand.files.sanitize import visible
+from surehand.policy import trust
+from surehand.policy.trust import Trust
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -20,8 +22,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
-    from surehand.policy import trust
-
     if options.list:
         folders = trust.trusted_folders()
         render.facts(options, folders, "\n".join(map(visible, folders)) or "No folder is trusted.")
@@ -36,8 +36,6 @@ def run(options: Namespace) -> int:
 
 
 def _give(options: Namespace) -> int:
-    from surehand.policy import trust
-
     now = trust.state_of(options.cwd)
     if not options.show and now.state != "trusted":
         if not (options.yes or _consent(now)):
@@ -55,8 +53,6 @@ def _give(options: Namespace) -> int:
 
 
 def _consent(now: object) -> bool:
-    from surehand.policy.trust import Trust
-
     assert isinstance(now, Trust)
     shown = now.changed or now.files
     render.note(f"{visible(now.workspace)} brings files that Surehand would act on:")

@@ -7,7 +7,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from surehand.cli import render
+from surehand.cli import render, session
+from surehand.cli.tools import EXIT_CODES
+from surehand.files.sanitize import visible
 
 if TYPE_CHECKING:
     from surehand.core.call import ToolResult
@@ -59,9 +61,6 @@ def run(options: Namespace) -> int:
 
 def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
     """Call Undo or Redo through the door: that a person typed the command is its approval."""
-    from surehand.cli import session
-    from surehand.cli.tools import EXIT_CODES
-
     options.allow = [*options.allow, tool]
     given = {key: value for key, value in args.items() if value is not None}
     result = session.run(_call_undo(options, tool, given))
@@ -70,8 +69,6 @@ def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
 
 
 async def _call_undo(options: Namespace, tool: str, args: dict[str, Any]) -> ToolResult:
-    from surehand.cli import session
-
     async with session.open_app(options) as app:
         if options.dry_run:
             return await app.dry_run(tool, args)
@@ -79,8 +76,6 @@ async def _call_undo(options: Namespace, tool: str, args: dict[str, Any]) -> Too
 
 
 def _show(options: Namespace, result: ToolResult) -> None:
-    from surehand.files.sanitize import visible
-
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
     elif result.error:

@@ -19,9 +19,11 @@ from surehand.files.trees import drop_old, remove_tree
 from surehand.git.protected_files import git_dirs_touched, is_set_up
 from surehand.git.reads import number_settings
 from surehand.git.tracked_secrets import BY_SIZE_AND_TIME, prints_nothing, tracked_secrets
+from surehand.history import change_logs
 from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
+from surehand.sandbox.records import Record, clear_dead
 from surehand.state import locations
 from surehand.state.private_folder import DRY_RUNS, PrivateFolder, clear_abandoned
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from surehand.core.settings import SandboxSettings
     from surehand.history.words import Author
     from surehand.sandbox.protocol import Runner
-    from surehand.sandbox.records import Record
 
 _NO_SANDBOX: Final = (
     'Set [sandbox] mode = "preferred" to be asked instead, or "off" to run commands as you. '
@@ -127,8 +128,8 @@ class Shells:
 
     async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
         """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
-        from surehand.commands.persistent_shell import ShellWithMemory
-        from surehand.sandbox.linux.client import Launcher
+        from surehand.commands.persistent_shell import ShellWithMemory  # lazy: persistent_shell, 85 ms
+        from surehand.sandbox.linux.client import Launcher  # lazy: client, 6 ms
 
         launcher, note = await self.launcher(), ""
         if not isinstance(launcher, Launcher):
@@ -220,8 +221,6 @@ class Shells:
 
     def journal(self, who: Author, plan: Plan) -> str:
         """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
-        from surehand.history import change_logs
-
         base = os.path.join(self.session.state_dir or self.private_dir, "journals")
         history = self.session.settings.history
         limit_bytes = min(history.command_mb, history.limit_mb) << 20
@@ -232,8 +231,6 @@ class Shells:
 
     def finish_journal(self, folder: str) -> None:
         """Remove a command's journal, whose changes are in the history, or keep its folder for the next command."""
-        from surehand.history import change_logs
-
         lock = self._journals.pop(folder, None)
         spare = None if lock is None or self._spare_journals else change_logs.empty(folder, lock)
         if spare is not None:
@@ -483,8 +480,6 @@ class Shells:
         if self._record is not None:
             self._record.remove()
         if self.session.state_dir is not None and launcher.pid:
-            from surehand.sandbox.records import Record, clear_dead
-
             clear_dead()
             self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
 

@@ -14,6 +14,8 @@ from typing import Final
 
 from surehand.core.frozen import field, frozen
 from surehand.shell.options import names
+from surehand.shell.variables import setting_problem, variable_problem
+from surehand.shell.word import Word
 
 TELLS: Final = (
     "builtin declare -F; builtin alias; builtin trap -p; builtin hash -l; builtin enable -a; builtin declare -p"
@@ -148,9 +150,6 @@ class Memory:
         return ""
 
     def _variables_alter(self, commands: list[str]) -> str:
-        from surehand.shell.variables import setting_problem, variable_problem
-        from surehand.shell.word import Word
-
         for name, value in self.variables.items():
             if _FOR_LANGUAGES.fullmatch(name) and not any(map(_LANGUAGES.fullmatch, commands)):
                 continue

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, TypeVar, dataclass_transform, overload
 
+from surehand.core.names import did_you_mean
+
 C = TypeVar("C")
 
 _MISSING: Final = object()
@@ -134,8 +136,6 @@ def _compile_init(cls: Any) -> Callable[..., None]:
 
 
 def _refuse_unknown(cls: Any, unknown: dict[str, Any]) -> None:
-    from surehand.core.names import did_you_mean
-
     known = [name for name, each in cls._fields.items() if each.init]
     said = ", ".join(f"{name!r}{did_you_mean(name, known)}" for name in unknown)
     raise TypeError(f"{cls.__name__} has no option {said}")

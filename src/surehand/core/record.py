@@ -26,6 +26,8 @@ from typing import (
     get_origin,
 )
 
+from surehand.core.names import did_you_mean
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -105,8 +107,6 @@ def Field(  # noqa: N802  # the word people know from pydantic
 ) -> Any:
     """Declare a field: its default, its description, and constraints as pydantic's `Field` names them."""
     if unknown := options.keys() - _OPTIONS:
-        from surehand.core.names import did_you_mean
-
         word = sorted(unknown)[0]
         raise TypeError(f"Field takes no {word!r}{did_you_mean(_MEANT.get(word, word), _OPTIONS)}")
     if description is not None:

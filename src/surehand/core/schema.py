@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.names import did_you_mean
-from surehand.core.record import Record, with_pydantic_fields
+from surehand.core.record import Record, Spec, with_pydantic_fields
 from surehand.core.schema_limits import (
     BACKTRACKS_LIMIT,
     PATTERN_BYTES,
@@ -238,8 +238,7 @@ class FunctionArguments(_Parsing):
         from pydantic import BaseModel, ConfigDict, create_model
         from pydantic.fields import FieldInfo
 
-        from surehand.core.docstrings import parameter_texts
-        from surehand.core.record import Spec
+        from surehand.core.docstrings import parameter_texts  # lazy: docstrings, 3 ms
 
         described = parameter_texts(inspect.getdoc(self.function) or "")
         names = dict(self.names) if self.names else None

@@ -19,9 +19,7 @@ class Table(Record):
         try:
             super().__init__(**values)
         except ValueError as error:
-            from surehand.core.settings_faults import wrong
-
-            raise wrong(type(self), error) from None
+            raise _explain(type(self), error) from None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
@@ -29,9 +27,13 @@ class Table(Record):
         try:
             return super().parse(raw, strict=strict)
         except ValueError as error:
-            from surehand.core.settings_faults import wrong
+            raise _explain(cls, error) from None
 
-            raise wrong(cls, error) from None
+
+def _explain(table: type[Table], error: ValueError) -> Exception:
+    from surehand.core.settings_faults import wrong  # lazy: settings_faults, 4 ms
+
+    return wrong(table, error)
 
 
 class ConcurrencySettings(Table):

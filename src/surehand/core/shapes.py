@@ -26,6 +26,7 @@ from surehand.core.call import (
     block_to_dict,
 )
 from surehand.core.errors import ERROR_CODES, ErrorCode
+from surehand.core.model import arguments
 from surehand.core.names import provider_safe
 
 _META_KEY: Final = "surehand"
@@ -167,8 +168,6 @@ def call_to_openai(call: ToolCall) -> dict[str, Any]:
 
 def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
     """Return the call of a `tool_calls` entry; one whose arguments are no JSON object is refused when it is made."""
-    from surehand.core.model import arguments
-
     function = entry["function"]
     name: str = function["name"]
     args = arguments(function.get("arguments") or "")

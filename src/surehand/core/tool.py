@@ -385,7 +385,7 @@ def _function_tool(
         raise TypeError(f"@tool has no option {said}")
     import inspect
 
-    from surehand.core.docstrings import docstring_text
+    from surehand.core.docstrings import docstring_text  # lazy: docstrings, 3 ms
 
     nested = "<locals>" in getattr(function, "__qualname__", "")
     arguments = FunctionArguments(function, ToolContext, dict(names) if nested else None)

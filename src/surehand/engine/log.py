@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from surehand.core.events import Event, EventKind, Listener
 from surehand.core.schema import truncate_text
+from surehand.files.sanitize import mask
 
 _log = logging.getLogger("surehand")
 _WARNED: Final = ("extension_failed", "note")
@@ -70,8 +71,6 @@ def _level(event: Event) -> int:
 
 
 def _short(text: str, limit: int) -> str:
-    from surehand.files.sanitize import mask  # what is not logged needs no masking
-
     return mask(truncate_text(text, limit))
 
 

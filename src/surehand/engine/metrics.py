@@ -254,17 +254,18 @@ class Metrics:
 
     def of(self, tool: str) -> ToolMetrics | None:
         """Return the figures of one tool, or None when it was never called."""
-        from surehand.engine.tool_metrics import figures  # lazy: 6 records, 2 ms; only for who reads them
-
         record = self.records.get(tool)
-        return None if record is None else figures(tool, record, self._clock())
+        return None if record is None else self._figures([(tool, record)])[0]
 
     def all(self) -> list[ToolMetrics]:
         """Return the figures of every tool that was called, in order of first call."""
-        from surehand.engine.tool_metrics import figures  # lazy: as above
+        return self._figures(list(self.records.items()))
+
+    def _figures(self, records: list[tuple[str, Record]]) -> list[ToolMetrics]:
+        from surehand.engine.tool_metrics import figures  # lazy: tool_metrics, 3 ms; only for who reads them
 
         now = self._clock()
-        return [figures(tool, record, now) for tool, record in list(self.records.items())]
+        return [figures(tool, record, now) for tool, record in records]
 
     def estimate_s(self, tool: str) -> float:
         """Return how long a call of this tool may take, by its average so far; 0 when nothing is known."""

@@ -40,14 +40,14 @@ class Layers:
         chosen = self._extensions.layers(tool) if self._extensions.active else []
         engine, own = self._settings.engine, self._settings.tools.get(tool.name)
         if self.reuse or (engine.tuning and engine.cache is not False) or tool.pure:
-            from surehand.engine.cache import Caching, cacheable
+            from surehand.engine.cache import Caching, cacheable  # lazy: cache, 5 ms
 
             if cacheable(tool):
                 chosen.append(Caching(self._metrics.count_cache_lookup, self._is_kept))
         if own is not None and own.retry_attempts:
             chosen.append(Retry(own.retry_attempts))
         if tool.effects is not None and tool.read_only is not True and not tool.reversible:
-            from surehand.engine.record_changes import Keeping
+            from surehand.engine.record_changes import Keeping  # lazy: record_changes, 55 ms
 
             chosen.append(Keeping())
         return chosen

@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
@@ -75,8 +76,6 @@ async def _sandbox_for(tool: Tool, module: str, ctx: ToolContext) -> Runner | No
     """Return what contains the tool; None where it runs as the user."""
     if not ctx.session.settings.sandbox.process_tools:
         return None
-    from surehand.commands.session import SHELLS  # a program without tools in processes never needs it
-
     network = tool.effects is not None and any(
         isinstance(effect, Connect) for effect in tool.effects(tool.arguments.check(ctx.call.args), ctx) or ()
     )
@@ -105,8 +104,6 @@ def _own_code(module: str) -> tuple[str, ...]:
 
 async def _run_contained(launcher: Runner, order: bytes, ctx: ToolContext) -> tuple[bytes, int, str]:
     """Run the child in the sandbox; return its answer, its exit code, and why it was ended if it was."""
-    from surehand.commands.session import SHELLS
-
     environment = ctx.session.keep(SHELLS).environment(ctx.call.id) | installation.find_library_paths()
     reader, writer = os.pipe()
     try:
@@ -138,7 +135,7 @@ def _print(data: bytes) -> None:
 
 def _explain_denial(crash: str, launcher: Runner) -> str:
     """Say what of the sandbox a tool has met, and what lifts it."""
-    from surehand.sandbox.denials import explain
+    from surehand.sandbox.denials import explain  # lazy: denials, 17 ms
 
     met = explain(crash, launcher.plan, 1)
     return f". {met} {_LIFTED}" if met or "ModuleNotFoundError" in crash else ""

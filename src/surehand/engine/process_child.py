@@ -12,7 +12,7 @@ import sys
 from functools import reduce
 from typing import Any
 
-from surehand.core.call import ToolError, ToolResult
+from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import FunctionTool, Tool
 from surehand.engine import process
@@ -36,8 +36,6 @@ def _carried_out(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(order: dict[str, Any]) -> Any:
-    from surehand.core.call import ToolCall
-
     target = _import_target(order)
     if not isinstance(target, Tool):
         value = target(**order["args"])

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from surehand.core.call import ToolCall, ToolResult, Undo
 from surehand.core.effects import DeletePath, WritePath
 from surehand.core.errors import ToolFailure
+from surehand.history.disk import state_at
+from surehand.history.history import HISTORY
+from surehand.history.words import ABSENT, Author, Compensation, FileChange
 
 if TYPE_CHECKING:
     from surehand.engine.prepared import Prepared, Proceed
-    from surehand.history.words import FileChange, FileState
+    from surehand.history.words import FileState
 
 PATHS_LIMIT: Final = 2000
 BYTES_LIMIT: Final = 64 * 1024 * 1024
@@ -60,9 +63,6 @@ class Keeping:
 
 def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
     """Write down the call that takes back what a call did elsewhere than in files; say so where that cannot be done."""
-    from surehand.history.history import HISTORY
-    from surehand.history.words import Author, Compensation
-
     tool, ctx = prepared.tool, prepared.ctx
     files = result.undo.change_id if result.undo is not None and result.undo.change_id else prepared.change_id
     try:
@@ -107,9 +107,6 @@ def _stated_changes(prepared: Prepared) -> list[_Changing]:
 
 def _record_difference(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
     """Compare with what stood there and write the differences down; return the change's id."""
-    from surehand.history.history import HISTORY
-    from surehand.history.words import Author
-
     session, tool = prepared.ctx.session, prepared.tool.name
     try:
         after = _standing(stated, before)
@@ -136,8 +133,6 @@ def _tell(prepared: Prepared, problem: Exception) -> None:
 
 
 def _changes(before: _Standing, after: _Standing) -> list[FileChange]:
-    from surehand.history.words import ABSENT, FileChange
-
     nothing = (ABSENT, None)
     compared = ((path, before.get(path, nothing)[0], after.get(path, nothing)[0]) for path in {**before, **after})
     return sorted((FileChange(path, old, new) for path, old, new in compared if old != new), key=lambda each: each.path)
@@ -145,8 +140,6 @@ def _changes(before: _Standing, after: _Standing) -> list[FileChange]:
 
 def _standing(stated: Iterable[_Changing], known: Iterable[str] = ()) -> _Standing:
     """Return what stands at every stated path, below those that are stated with all below them, and at known ones."""
-    from surehand.history.disk import state_at
-
     found: dict[str, tuple[FileState, bytes | None]] = {}
     room = BYTES_LIMIT
     for path in chain(known, _paths(stated)):

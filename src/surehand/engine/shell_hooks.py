@@ -27,10 +27,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from surehand.commands.session import SHELLS
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
 from surehand.engine.extensions import Extension
+from surehand.sandbox.command import Command, bash
+from surehand.sandbox.denials import explain
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
@@ -102,8 +105,6 @@ class ShellHook(Extension):
     async def _run(self, said: bytes) -> tuple[int, str, str]:
         """Run the command and return exit code, output and errors."""
         if self._contained:
-            from surehand.commands.session import SHELLS
-
             launcher = await self._session.keep(SHELLS).launcher()
             if launcher.plan.contained:
                 return await self._run_in(launcher, said)
@@ -111,10 +112,6 @@ class ShellHook(Extension):
 
     async def _run_in(self, launcher: Runner, said: bytes) -> tuple[int, str, str]:
         """Run the command in the sandbox; what it meets there is told with what lifts it."""
-        from surehand.commands.session import SHELLS
-        from surehand.sandbox.command import Command, bash
-        from surehand.sandbox.denials import explain
-
         words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
         environment = self._session.keep(SHELLS).environment("hook")
         out, err = _Kept(), _Kept()

@@ -15,6 +15,7 @@ from typing import AnyStr, Final
 
 from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
+from surehand.files.sanitize import visible
 from surehand.files.text import Encoding, Splice, line_at, with_feeds
 
 CONTEXT: Final = 3
@@ -118,8 +119,6 @@ def one_line(path: str) -> str:
     """Return a path as it is shown among other lines: a name must not look like some of them."""
     if path.isprintable():
         return path
-    from surehand.files.sanitize import visible
-
     return visible(path, lines=False)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain
-from surehand.git.repositories import Repository, inner_repositories, repositories_around, too_many
+from surehand.git.repositories import Repository, inner_repositories, repositories_around, repository_at, too_many
 
 _CONFIG: Final = 1 << 20
 _INCLUDES: Final = 10
@@ -39,11 +39,6 @@ def what_asks(folder: str, roots: Iterable[str] = ()) -> tuple[str, ...]:
         if too_many(repository):
             found["more repositories inside than are looked at"] = None
     return tuple(found)
-
-
-def what_runs(repository: Repository) -> tuple[str, ...]:
-    """Return what in one repository is not known to be harmless to any git command of the user's."""
-    return tuple(dict.fromkeys(_Look(repository, (), reads=False).run()))
 
 
 class _Look:
@@ -130,8 +125,6 @@ class _Look:
             return True
         if not self._reads:  # inside another one, whose files may be read
             return self._is_own(repository)
-        from surehand.git.repositories import repository_at
-
         there = repository_at(repository)
         return there is not None and there.git_dir == self._place.git_dir and self._is_own(repository)
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.git.config import read_plain
+from surehand.git.config import entries, read_plain
+from surehand.git.index import gitlinks
 
 _SMALL: Final = 1 << 16
 _HEAD: Final = re.compile(rb"ref:\s*refs/|[0-9a-fA-F]{40}")
@@ -64,8 +65,6 @@ def text_of(path: str) -> str:
 
 def worktree_of(git_dir: str) -> str:
     """Return the value of `core.worktree`, as it is written."""
-    from surehand.git.config import entries
-
     data = read_plain(os.fsencode(os.path.join(git_dir, "config")), 1 << 20) or b""
     return next((os.fsdecode(each.value) for each in reversed(entries(data)[0]) if each.key == b"core.worktree"), "")
 
@@ -162,8 +161,6 @@ def too_many(repository: Repository) -> bool:
 
 
 def _find_nested(repository: Repository) -> Iterator[Repository]:
-    from surehand.git.index import gitlinks
-
     top = _work_top(repository)
     names = dict.fromkeys((*gitlinks(repository.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
     for name in names:
@@ -180,8 +177,6 @@ def _work_top(repository: Repository) -> str:
 
 
 def _named_in(gitmodules: str) -> Iterable[str]:
-    from surehand.git.config import entries
-
     data = read_plain(os.fsencode(gitmodules), 1 << 20) or b""
     return [os.fsdecode(each.value) for each in entries(data)[0] if each.key.endswith(b".path")]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from surehand.core.secrets import SECRET_PATTERNS, is_secret
 from surehand.git.calls import GitCall, parse_call
-from surehand.git.config import read_plain
+from surehand.git.config import read_plain, settings_of
 from surehand.git.index import read_tracked
 from surehand.git.model import what_asks
 from surehand.git.repositories import Repository, repositories_around
@@ -154,8 +154,6 @@ def _parse_quiet(commands: Sequence[Sequence[str]]) -> list[GitCall]:
 
 def _list_hooks(repository: Repository) -> list[str]:
     """Return the names of the hooks of a repository, wherever they lie."""
-    from surehand.git.config import settings_of
-
     settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
     elsewhere = os.path.expanduser(os.fsdecode(settings.get(b"core.hookspath", b"")))
     folder = os.path.join(repository.top, elsewhere) if elsewhere else os.path.join(repository.common, "hooks")

@@ -42,7 +42,7 @@ class SeenContents:
         found = self._contents.get(digest)
         if found is not None or not digest:
             return found
-        from surehand.history.history import HISTORY
+        from surehand.history.history import HISTORY  # lazy: history, 55 ms
 
         return self._session.keep(HISTORY).read_seen(digest)
 
@@ -50,7 +50,7 @@ class SeenContents:
         """Write the contents down for the processes that continue this session."""
         if self._session.name is None or self._session.state_dir is None or not self._contents:
             return
-        from surehand.history.history import History
+        from surehand.history.history import History  # lazy: history, 55 ms
 
         limit = self._session.settings.history.limit_mb * 1024 * 1024
         try:

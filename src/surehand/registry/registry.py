@@ -17,7 +17,6 @@ from surehand.core.names import full_name, name_problems
 from surehand.core.schema import schema_problems
 from surehand.core.session import Session
 from surehand.core.tool import Tool, ToolInfo
-from surehand.registry.importable import import_problem
 from surehand.registry.lifecycle import Lifecycle
 from surehand.registry.resolve import order, requirement_name
 from surehand.registry.resolve import problems as unmet
@@ -376,6 +375,8 @@ def _find_option_problems(tool: Tool) -> list[str]:
         found.append("a pure tool only reads: say read_only=True as well")
     if tool.output_schema is not None:
         found += schema_problems(tool.output_schema, "output schema")
-    if tool.where == "process" and (problem := import_problem(tool)):
-        found.append(problem)
+    if tool.where == "process":
+        from surehand.registry.importable import import_problem  # lazy: ast, 14 ms
+
+        found += [problem] if (problem := import_problem(tool)) else []
     return found

@@ -11,28 +11,28 @@ from surehand.files.protected_paths import inside
 from surehand.sandbox.plan import Plan
 
 _QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
-_READ_ONLY: Final = re.compile(r"Read-only file system|EROFS")
-_IN_PLACE: Final = re.compile(r"Invalid cross-device link|EXDEV|Device or resource busy|EBUSY")
-_DENIED: Final = re.compile(r"Permission denied|EACCES")
-_MISSING: Final = re.compile(r"No such file or directory|ENOENT|can't open file|cannot access")
-_NETWORK: Final = re.compile(
-    r"Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
+# Compiled on first use: most commands meet no denial.
+_READ_ONLY: Final = r"Read-only file system|EROFS"
+_IN_PLACE: Final = r"Invalid cross-device link|EXDEV|Device or resource busy|EBUSY"
+_DENIED: Final = r"Permission denied|EACCES"
+_MISSING: Final = r"No such file or directory|ENOENT|can't open file|cannot access"
+_NETWORK: Final = (
+    r"(?i)Network is unreachable|ENETUNREACH|Temporary failure in name resolution|Could not resolve|EAI_AGAIN"
     r"|Name or service not known|getaddrinfo (?:failed|ENOTFOUND)|Address family not supported by protocol"
     r"|unable to resolve host|Failed to resolve|NameResolutionError|\bENOTFOUND\b|EHOSTUNREACH|no such host"
     r"|Failed to connect to|Unable to connect|Connection (?:timed out|error)|ConnectTimeout|error sending request"
     r"|No matching distribution found for|No route to host"
-    r"|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)",
-    re.IGNORECASE,
+    r"|dial (?:tcp|udp)[^\n]*(?:unreachable|misbehaving|no such host|refused)"
 )
-_PRIVILEGES: Final = re.compile(r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm")
-_DAEMON: Final = re.compile(r"Cannot connect to the Docker daemon|docker\.sock|Failed to connect to bus")
-_FORBIDDEN: Final = re.compile(
+_PRIVILEGES: Final = r"no new privileges|effective uid is not 0|must be setuid|setuid: Operation not perm"
+_DAEMON: Final = r"Cannot connect to the Docker daemon|docker\.sock|Failed to connect to bus"
+_FORBIDDEN: Final = (
     r"(?<![\w/.-])(?:u?mount|unshare|chroot|setns|bpf|ptrace|perf_event\w*|user namespaces?)(?![\w/.-])"
     r"[^\n]*(?:not permitted|denied)"
 )
-_MEMORY: Final = re.compile(r"Cannot allocate memory|MemoryError|std::bad_alloc|out of memory|ENOMEM", re.IGNORECASE)
-_PROCESSES: Final = re.compile(r"fork: (?:retry: )?Resource temporarily unavailable|Cannot fork|can't start new thread")
-_SIZE: Final = re.compile(r"File (?:size limit exceeded|too large)|EFBIG")
+_MEMORY: Final = r"(?i)Cannot allocate memory|MemoryError|std::bad_alloc|out of memory|ENOMEM"
+_PROCESSES: Final = r"fork: (?:retry: )?Resource temporarily unavailable|Cannot fork|can't start new thread"
+_SIZE: Final = r"File (?:size limit exceeded|too large)|EFBIG"
 
 
 _GIT: Final = (
@@ -46,7 +46,7 @@ def explain(text: str, plan: Plan, exit_code: int) -> str:
     if not plan.contained:
         return ""
     for pattern, say in _TABLE:
-        if (found := pattern.search(text)) and (said := say(found, plan)):
+        if (found := re.search(pattern, text)) and (said := say(found, plan)):
             return said
     return _too_large(None, plan) if exit_code == 128 + 25 else ""
 
@@ -187,7 +187,7 @@ def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
     return f"The sandbox allows files of {limit} MB; raise [sandbox] file_size_mb if it needs more."
 
 
-_TABLE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Plan], str]], ...]] = (
+_TABLE: Final[tuple[tuple[str, Callable[[re.Match[str], Plan], str]], ...]] = (
     (_READ_ONLY, _read_only),
     (_IN_PLACE, _explain_pinned),
     (_DENIED, _explain_denied),

@@ -10,6 +10,7 @@ from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret
 from surehand.core.settings import SandboxSettings
 from surehand.files.protected_paths import PRIVATE, Says, homes, inside, look, mark, sockets_outside
+from surehand.files.trees import remove_tree
 from surehand.git.protected_files import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
 from surehand.git.repositories import repositories_around
 from surehand.git.tracked_secrets import make_info
@@ -113,7 +114,7 @@ class Plan:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as the launcher reads it."""
-        from surehand.sandbox.linux import seccomp
+        from surehand.sandbox.linux import seccomp  # lazy: seccomp, 5 ms
 
         return {
             "workspace": self.workspace,
@@ -298,8 +299,6 @@ def kept_in(root: str) -> list[str]:
 
 def trespasses(paths: Iterable[str]) -> list[str]:
     """Take away what a command made where none may be, and return what that was."""
-    from surehand.files.trees import remove_tree
-
     made = [path for path in paths if os.path.lexists(path)]
     for path in made:
         remove_tree(path)
@@ -311,8 +310,6 @@ def take_out(git_dirs: Iterable[str], plan: Plan) -> list[str]:
 
     These are hooks, git's own examples apart, settings that are not known to be harmless, and what leads to others.
     """
-    from surehand.files.trees import remove_tree
-
     found = leftovers(git_dirs, plan.roots, frozenset((*plan.read_only, *plan.forbidden)))
     for each in found:
         remove_tree(each.path)

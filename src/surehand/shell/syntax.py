@@ -70,7 +70,7 @@ def _encode(command: str) -> bytes:
 
 
 def _run_parser(source: bytes) -> bytes:
-    from surehand.shell.parser_process import PARSERS, ParserFailure
+    from surehand.shell.parser_process import PARSERS, ParserFailure  # lazy: parser_process, 2 ms
 
     try:
         parser = PARSERS.take((parser_path(), "--to-json", "-ln", "bash"))

@@ -10,6 +10,7 @@ from surehand.core.call import ToolResult
 from surehand.core.effects import StartAgent, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.git.model import what_asks
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -41,12 +42,9 @@ class AgentArgs(Args):
 
 def _effects(args: AgentArgs, ctx: ToolContext) -> list[Effect]:
     effects: list[Effect] = [StartAgent(args.subagent_type)]
-    if args.mode == "worktree":
-        from surehand.git.model import what_asks
-
-        if found := what_asks(ctx.session.workspace, ctx.session.roots):
-            why = f"a worktree makes git run or read what this repository's own files name ({', '.join(found)})"
-            effects.append(Unreadable(why))
+    if args.mode == "worktree" and (found := what_asks(ctx.session.workspace, ctx.session.roots)):
+        why = f"a worktree makes git run or read what this repository's own files name ({', '.join(found)})"
+        effects.append(Unreadable(why))
     return effects
 
 

@@ -11,12 +11,16 @@ from surehand.commands.tracked_commits import Staging
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
+from surehand.core.secrets import is_secret
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
+from surehand.git.calls import parse_call
 from surehand.git.reads import only_reading
 from surehand.sandbox import protocol
 from surehand.sandbox.command import KILL_S, TERM_S
 from surehand.sandbox.protocol import Runner
+from surehand.shell.parser_process import PARSERS
+from surehand.shell.programs import quiet_variables
 from surehand.tools.bash_command import (
     BashArgs,
     command_names,
@@ -44,19 +48,17 @@ if TYPE_CHECKING:
 
 def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
     """Return the variables under which a command that only reads runs."""
-    from surehand.shell.programs import quiet_variables
-
     reading = only_reading(ctx.session.keep(SHELLS).git_settings)
     return reading | quiet_variables(each.words for each in understand_call(args, ctx).commands)
 
 
 def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
     """Tell whether the shell that runs the command may not be the same after it."""
-    from surehand.commands.shell_state import may_remember
-
     report = understand_call(args, ctx)
     if not report.ok or not all(each.literal for each in report.commands):
         return True
+    from surehand.commands.shell_state import may_remember  # lazy: shell_state, 4 ms
+
     return may_remember(args.command, command_names(args, ctx))
 
 
@@ -119,9 +121,7 @@ def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
     """Say which secret a difference would print, where no sandbox leaves it out."""
     if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().namespaces:
         return ""
-    from surehand.core.secrets import is_secret
-    from surehand.git.calls import parse_call
-    from surehand.git.secret_history import find_secret_reached
+    from surehand.git.secret_history import find_secret_reached  # lazy: secret_history, 7 ms
 
     for each in understand_call(args, ctx).commands:
         call = parse_call(each.words) if each.name == "git" else None
@@ -154,7 +154,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     shells = ctx.session.keep(SHELLS)
     shells.show(_reads(understand_call(args, ctx).effects))  # the call was permitted, and with it what it names
     if args.run_in_background:
-        from surehand.tools.background import start
+        from surehand.tools.background import start  # lazy: background, 7 ms
 
         await shells.launcher()
         _refuse_unjudged(args, ctx)
@@ -249,7 +249,7 @@ async def _in_memory(
 
 async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
     """Run the command for real on a copy of the workspace, without network, and show what it would change."""
-    from surehand.tools.bash_dry_run import dry_run_command
+    from surehand.tools.bash_dry_run import dry_run_command  # lazy: bash_dry_run, 55 ms
 
     return await dry_run_command(args, ctx)
 
@@ -265,8 +265,6 @@ def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
 
 
 async def _close() -> None:
-    from surehand.shell.parser_process import PARSERS
-
     PARSERS.end()
 
 

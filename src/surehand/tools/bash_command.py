@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.args import Args, Field, hide_default
+from surehand.history.words import Author
 from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, bash
 from surehand.sandbox.protocol import Runner
+from surehand.shell import understand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,8 +72,6 @@ def _encodable(text: str) -> bool:
 
 def understand_call(args: BashArgs, ctx: ToolContext) -> ShellReport:
     """Return what the command means; found out once a call."""
-    from surehand.shell import understand
-
     return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=os.path.expanduser("~")))
 
 
@@ -113,8 +113,6 @@ def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runne
     """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
     if is_read_only(args, ctx) or why_unrecorded(args, ctx, launcher):
         return None
-    from surehand.history.words import Author
-
     return shells.journal(Author.of(ctx, "Bash", describe(args)), launcher.plan)
 
 

@@ -15,6 +15,8 @@ from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview
 from surehand.files.protected_paths import inside
 from surehand.git.protected_files import is_hook
+from surehand.history.history import HISTORY
+from surehand.history.words import Author
 from surehand.sandbox.command import Ended
 from surehand.tools.bash_command import BashArgs, command_of, time_s, understand_call
 from surehand.tools.bash_result import Call, Outcome, Printed, result
@@ -137,9 +139,6 @@ class BashDryRun:
         return self._result(recorded)
 
     def _apply(self) -> Recorded | None:
-        from surehand.history.history import HISTORY
-        from surehand.history.words import Author
-
         if not self._found:
             return None
         session, plan = self._ctx.session, self._scratch.launcher.plan

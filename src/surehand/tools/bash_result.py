@@ -12,6 +12,7 @@ from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
+from surehand.sandbox import denials
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Runner
 from surehand.shell.classes import head_share
@@ -186,8 +187,6 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
 
 def _wants_network(call: Call) -> str:
     """Say that there is no network when a command that hung is one that only waits for it."""
-    from surehand.sandbox import denials
-
     plan = call.launcher.plan
     needing = [each.words for each in call.report.commands if program_of(each.name).needs_network]
     if plan.network or not needing:
@@ -217,8 +216,6 @@ def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
 
 
 def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
-    from surehand.sandbox import denials
-
     explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
     explained = explained or _asked_in_vain(call)
     last = _last(call.report)
@@ -235,8 +232,6 @@ def _last(report: ShellReport) -> SimpleCommand | None:
 
 def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> list[str]:
     """Return a word on the sandbox for a command line that went well as a whole: `make | tail` hides what failed."""
-    from surehand.sandbox import denials
-
     explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.plan, ended.exit_code)
     explained = explained or ("" if stdout.text or stderr.text else _asked_in_vain(call))
     return [explained] if explained else []

@@ -12,9 +12,11 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Preview, Tool
+from surehand.files.display import shown_name
 from surehand.files.paths import real_path
 from surehand.files.text import Splice, apply_splices
 from surehand.search.gitignore import parse_line
+from surehand.search.ignore_files import explain
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
 from surehand.tools.file_write import FileWrite
 from surehand.tools.output_schemas import output_schema
@@ -157,9 +159,6 @@ def _missing(data: bytes, patterns: Sequence[str]) -> list[str]:
 
 
 def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.files.display import shown_name
-    from surehand.search.ignore_files import explain
-
     asked = args.path or ""
     path = _resolve_asked(args, ctx)
     place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))

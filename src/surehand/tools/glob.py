@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
+from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
+from surehand.files.display import shown_names
+from surehand.files.opening import open_folder
+from surehand.search.globs import compile_glob, explain_extended, split_pattern
+from surehand.search.listing import Listing
+from surehand.search.ripgrep import Stop, in_thread
+from surehand.search.walk import Walk
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.search.listing import Hit, Listing
-    from surehand.search.ripgrep import Stop
+    from surehand.search.listing import Hit
 
 LIMIT: Final = 10_000
 
@@ -38,8 +44,6 @@ class GlobArgs(Args):
 
 def _find_root(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
     """Return the folder to look in and the pattern below it; an absolute pattern brings its own folder."""
-    from surehand.search.globs import split_pattern
-
     root = ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
     folder, pattern = split_pattern(os.path.expanduser(args.pattern))
     return os.path.join(root, folder) if folder else root, pattern
@@ -50,27 +54,18 @@ def _effects(args: GlobArgs, ctx: ToolContext) -> list[Effect]:
 
 
 def _check(args: GlobArgs, ctx: ToolContext) -> None:
-    from surehand.search.globs import compile_glob
-
     if "\0" in args.pattern:
         raise ToolFailure("the pattern contains a NUL character", code="invalid_args")
     compile_glob(_find_root(args, ctx)[1])
 
 
 async def _run(args: GlobArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.search.ripgrep import Stop, in_thread
-
     _check(args, ctx)
     stop = Stop()
     return await in_thread(lambda: _find(args, ctx, stop), stop)
 
 
 def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
-    from surehand.files.opening import open_folder
-    from surehand.search.globs import compile_glob
-    from surehand.search.listing import Listing
-    from surehand.search.walk import Walk
-
     path, pattern = _find_root(args, ctx)
     with open_folder(path, ctx) as folder:
         walk = Walk(
@@ -96,8 +91,6 @@ def _base(path: str, cwd: str) -> str:
 
 
 def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Listing, origin: str) -> ToolResult:
-    from surehand.files.display import shown_names
-
     cut = total > len(hits)
     prefix = os.fsencode(base)
     names = shown_names([prefix + path for _, path, _ in hits])
@@ -116,9 +109,6 @@ def _result(args: GlobArgs, base: str, hits: list[Hit], total: int, listing: Lis
 
 
 def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]:
-    from surehand.core.counts import format_count
-    from surehand.search.globs import explain_extended
-
     notes: list[str] = []
     tally = listing.walk.tally
     if not total:

@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
+from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.tool import Tool
+from surehand.files.display import marked_line, shown_name
+from surehand.files.opening import open_file, open_folder
+from surehand.files.secret_links import SECRET_LINKS
+from surehand.search.file_filter import file_filter
+from surehand.search.globs import explain_extended
+from surehand.search.ripgrep import Pattern, Stop, in_thread
+from surehand.search.search import SMALL, Search, count_open_file, refuse_bad, search_open_file
+from surehand.search.walk import Walk
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.search.ripgrep import Pattern, Stop
-    from surehand.search.search import Line, Search
+    from surehand.search.search import Line
 
 HEAD_LIMIT: Final = 250
 HEAD_MAXIMUM: Final = 100_000
@@ -71,8 +79,6 @@ def _check(args: GrepArgs, ctx: ToolContext) -> None:
 
 
 async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.search.ripgrep import Stop, in_thread
-
     _check(args, ctx)
     stop, asked = Stop(), args.head_limit
     if asked > HEAD_MAXIMUM:
@@ -91,12 +97,6 @@ def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
 
 
 def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
-    from surehand.files.opening import open_folder
-    from surehand.files.secret_links import SECRET_LINKS
-    from surehand.search.file_filter import file_filter
-    from surehand.search.search import SMALL, Search, refuse_bad
-    from surehand.search.walk import Walk
-
     place = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_folder(path, ctx) as folder:
         workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
@@ -120,8 +120,6 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
 
 
 def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
-    from surehand.files.opening import open_file
-
     place = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_file(path, ctx) as file:
         found = _found_in(args, file.fd, stop)
@@ -140,8 +138,6 @@ def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> Too
 
 def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
     """Return the lines of one open file, or its number beside an empty path; None when it is binary."""
-    from surehand.search.search import count_open_file, search_open_file
-
     if args.output_mode == "content":
         return search_open_file(fd, _pattern(args), args.offset + args.head_limit + 1, stop)
     number = count_open_file(fd, _pattern(args), stop)
@@ -149,8 +145,6 @@ def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
 
 
 def _pattern(args: GrepArgs) -> Pattern:
-    from surehand.search.ripgrep import Pattern
-
     context = args.context if args.output_mode == "content" else 0
     return Pattern(args.pattern, args.case_insensitive, args.multiline, context)
 
@@ -173,8 +167,6 @@ class _SearchRoot:
         return b"" if self.base == "." or os.path.isabs(self.base) else os.fsencode(self.base) + b"/"
 
     def format_path(self, path: bytes) -> str:
-        from surehand.files.display import shown_name
-
         base = os.fsencode(self.base)
         if not path:
             return shown_name(base)
@@ -209,8 +201,6 @@ def _result(args: GrepArgs, page: _Page, place: _SearchRoot, notes: list[str], o
 
 
 def _content(page: _Page, place: _SearchRoot) -> tuple[list[str], dict[str, Any]]:
-    from surehand.files.display import marked_line
-
     text: list[str] = []
     matches: list[dict[str, Any]] = []
     names: dict[bytes, str] = {}
@@ -249,16 +239,12 @@ def _notes(args: GrepArgs, page: _Page) -> list[str]:
 
 
 def _nothing(args: GrepArgs, where: str, looked: str) -> str:
-    from surehand.search.globs import explain_extended
-
     filters = [f"{name}={value}" for name, value in (("glob", args.glob), ("type", args.type)) if value]
     return f"No matches found in {where} ({', '.join([looked, *filters])}{explain_extended(args.glob)})"
 
 
 def _say_searched(search: Search, known: int) -> str:
     """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
-    from surehand.core.counts import format_count
-
     if search.wanted > known:
         return f"{known:,}+ files"
     ignored = search.walk.tally.ignored

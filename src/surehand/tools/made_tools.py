@@ -17,6 +17,9 @@ from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
+from surehand.history.words import Author
+from surehand.sandbox import protocol
+from surehand.sandbox.command import SCRIPT, Command, SandboxFailure
 from surehand.state.json_file import write_private_json
 
 if TYPE_CHECKING:
@@ -131,11 +134,9 @@ class Workshop:
 
     async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run a version of a tool in a process of its own and return its result."""
-        from surehand.commands.output import Stream
-        from surehand.commands.session import SHELLS
-        from surehand.history.words import Author
-        from surehand.sandbox.command import SCRIPT, Command
-        from surehand.tools.settling import Settling
+        from surehand.commands.output import Stream  # lazy: output, 4 ms
+        from surehand.commands.session import SHELLS  # lazy: session, 40 ms
+        from surehand.tools.settling import Settling  # lazy: settling, 40 ms
 
         shells = self._session.keep(SHELLS)
         launcher = await (shells.launcher() if version.changes_files else self._reading())
@@ -168,9 +169,7 @@ class Workshop:
 
     async def _reading(self) -> Runner:
         """Return the launcher under which nothing but a private temp can be written."""
-        from surehand.commands.session import SHELLS
-        from surehand.sandbox import protocol
-        from surehand.sandbox.command import SandboxFailure
+        from surehand.commands.session import SHELLS  # lazy: session, 40 ms
 
         for launcher in self._launchers[-1:]:
             if not launcher.closed and launcher.plan.holds():
@@ -259,8 +258,6 @@ def tool_of(made: Made) -> Tool:
 
 def effects_of(version: Version, session: Session) -> list[Effect] | None:
     """Return what a version may do: read what its sandbox lets it read; what one changes nobody knows beforehand."""
-    from surehand.sandbox import protocol
-
     if version.changes_files:
         return None
     effects: list[Effect] = [ReadPath(root, recursive=True) for root in session.roots]
@@ -274,7 +271,7 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
     if recorded is None:
         return result
     if recorded.put_back:
-        from surehand.tools.settling import KEPT_HINT, put_back_message
+        from surehand.tools.settling import KEPT_HINT, put_back_message  # lazy: settling, 40 ms
 
         raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
     undo = (

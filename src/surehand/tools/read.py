@@ -277,7 +277,7 @@ def _note_truncated(more: bool) -> dict[str, Any]:
 
 
 def _image(source: Source, ctx: ToolContext) -> ToolResult:
-    from surehand.files import images
+    from surehand.files import images  # lazy: images, 3 ms
 
     content = _whole(source, images.FILE_BYTES, "an image")
     picture = images.prepare_picture(content, source.path)
@@ -298,7 +298,7 @@ def _image(source: Source, ctx: ToolContext) -> ToolResult:
 
 
 def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.files import pdf
+    from surehand.files import pdf  # lazy: pdf, 1 ms
 
     first, last = pdf.page_range(args.pages) if args.pages else (args.offset + 1, args.offset + args.limit)
     found = pdf.read_pdf(source.fd, source.path, first, last, min(pdf.CHARACTERS, _budget(ctx)))
@@ -321,7 +321,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
-    from surehand.files import notebook
+    from surehand.files import notebook  # lazy: notebook, 2 ms
 
     try:
         content = _whole(source, notebook.FILE_BYTES, "a notebook")
@@ -353,7 +353,7 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
 
 
 def _picture_block(content: bytes, path: str) -> Image | Text:
-    from surehand.files import images
+    from surehand.files import images  # lazy: images, 3 ms
 
     try:
         picture = images.prepare_picture(content, path)

@@ -12,6 +12,8 @@ from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside, within
+from surehand.history.change_logs import ChangeLog, free_reserve
+from surehand.history.words import Author
 from surehand.sandbox import protocol
 from surehand.sandbox.plan import take_out, trespasses
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from surehand.core.context import ToolContext
-    from surehand.history.change_logs import ChangeLog
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.command import Ended
     from surehand.sandbox.plan import Plan
@@ -59,8 +60,6 @@ class Settling:
 
     def _settle_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
         """Do so with what the keeper wrote down."""
-        from surehand.history.change_logs import ChangeLog
-
         log = ChangeLog(folder)
         beyond = [path for path in self.absent if not inside(path, self.plan.roots)]
         made = (*trespasses(beyond), *self._programs(ctx, ended, log))
@@ -79,8 +78,7 @@ class Settling:
 
     def _bring_in(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
-        from surehand.history.change_logs import free_reserve
-        from surehand.history.command_changes import (
+        from surehand.history.command_changes import (  # lazy: command_changes, 25 ms
             INTERRUPTED,
             Recorded,
             changed_unrecorded,
@@ -88,8 +86,7 @@ class Settling:
             put_back,
             record,
         )
-        from surehand.history.history import HISTORY
-        from surehand.history.words import Author
+        from surehand.history.history import HISTORY  # lazy: history, 35 ms
 
         back: tuple[str, ...] = ()
         facts = ended.journal if ended is not None else None
@@ -145,7 +142,7 @@ def _tell_on_loop(ctx: ToolContext) -> Callable[[int, int], None]:
 def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
     if not paths:
         return recorded
-    from surehand.history.command_changes import Recorded
+    from surehand.history.command_changes import Recorded  # lazy: command_changes, 25 ms
 
     recorded = recorded or Recorded("", ())
     return replace(recorded, put_back=(*paths, *recorded.put_back))

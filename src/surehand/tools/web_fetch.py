@@ -18,11 +18,13 @@ from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 from surehand.web.addresses import WebAddress, read_url
+from surehand.web.convert import Converter
+from surehand.web.documents import document, most_bytes, worth_reading
+from surehand.web.fetch import Reach, Wish, get, refuse_secrets, system_resolve
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.web.convert import Converter
     from surehand.web.documents import Document
     from surehand.web.fetch import Reply, Resolve
 
@@ -82,8 +84,6 @@ class Fetched:
 
 
 def _fetch_page() -> Fetched:
-    from surehand.web.convert import Converter
-
     return Fetched(Converter())
 
 
@@ -98,8 +98,6 @@ def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:
 
 def check(args: WebFetchArgs, ctx: ToolContext) -> None:
     """Refuse an address that carries a secret of this machine."""
-    from surehand.web.fetch import refuse_secrets
-
     del ctx
     refuse_secrets(args.url)
 
@@ -134,9 +132,6 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
 
 async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
-    from surehand.web.documents import document, most_bytes, worth_reading
-    from surehand.web.fetch import Reach, Wish, get, system_resolve
-
     web = ctx.session.settings.web
     reach = Reach(web.allowed_hosts, web.proxy, resolve or system_resolve)
     wish = Wish(
@@ -163,8 +158,6 @@ def _connection(address: WebAddress) -> Connect:
 
 async def _http_error(reply: Reply, converter: Converter) -> ToolFailure:
     """Return the error for an answer that is none, with what its page says."""
-    from surehand.web.documents import document
-
     message = f"HTTP {reply.status} {reply.reason or 'error'} from {reply.address.url}".replace("  ", " ")
     try:
         found = await document(reply, converter)

@@ -13,6 +13,7 @@ from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 from surehand.web.addresses import read_url
+from surehand.web.fetch import Reach, refuse_secrets, system_resolve
 from surehand.web.search_engines import Engine, Found, choose, search
 
 if TYPE_CHECKING:
@@ -46,14 +47,10 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
         return [Connect(address.host, address.port, address.url)]
 
     def check(args: WebSearchArgs, ctx: ToolContext) -> None:
-        from surehand.web.fetch import refuse_secrets
-
         del ctx
         refuse_secrets(args.query)
 
     async def run(args: WebSearchArgs, ctx: ToolContext) -> ToolResult:
-        from surehand.web.fetch import Reach, system_resolve
-
         web = ctx.session.settings.web
         engine = choose(web)
         query = " ".join(args.query.split())

@@ -164,7 +164,7 @@ def _show_document(made: Document, reply: Reply) -> Document:
             hint="Download it with Bash into the workspace and Read it there.",
         )
     if made.kind == "image":
-        from surehand.files import images
+        from surehand.files import images  # lazy: images, 3 ms
 
         picture = images.prepare_picture(reply.body, made.url)
         size = f"{picture.original_width} x {picture.original_height} pixels, {len(reply.body):,} bytes"
@@ -173,7 +173,7 @@ def _show_document(made: Document, reply: Reply) -> Document:
 
 
 def _pdf(made: Document, body: bytes) -> Document:
-    from surehand.files import pdf
+    from surehand.files import pdf  # lazy: pdf, 2 ms
 
     with tempfile.TemporaryFile() as file:
         file.write(body)

@@ -25,6 +25,8 @@ from surehand.commands.session import Shells
 from surehand.core.errors import ToolFailure
 from surehand.files.protected_paths import inside
 from surehand.files.trees import remove_tree
+from surehand.history.change_logs import ChangeLog
+from surehand.history.command_changes import put_back
 from surehand.sandbox import protocol
 from surehand.sandbox.command import NO_LAYER, Command, Ended, Feed, SandboxFailure
 from surehand.sandbox.protocol import Runner
@@ -69,9 +71,6 @@ class Scratch:
 
     def _put_back(self, journal: str, ended: Ended | None) -> None:
         """Landlock knows nothing of modes: what a full path led to in the workspace becomes as it was."""
-        from surehand.history.change_logs import ChangeLog
-        from surehand.history.command_changes import put_back
-
         try:
             if ended is not None and ended.journal is not None and ended.journal["count"]:
                 self.put_back = put_back(ChangeLog(journal), lambda path: not inside(path, [self.copy.folder]))

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, cast
 
+from surehand import __version__
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.installation import explain_missing_module
 from surehand.core.session import Session
@@ -119,7 +120,7 @@ class Connection:
         import mcp_types as types
 
         from surehand.mcp.client.http import was_too_long  # lazy: mcp, 900 ms
-        from surehand.mcp.lines import TOO_LONG, UNREADABLE
+        from surehand.mcp.lines import TOO_LONG, UNREADABLE  # lazy: mcp, 900 ms
 
         code = problem.error.code
         if code == TOO_LONG or was_too_long(str(problem)):
@@ -274,7 +275,7 @@ class Connection:
     async def _opened_url(self, url: str, fill: Callable[[str], str]) -> AsyncGenerator[tuple[Any, Callable[[], str]]]:
         """Open the way to a server at an address, with the tokens of a login unless its headers bring their own."""
         from surehand.mcp.client.http import Heard, over_http  # lazy: mcp, 900 ms
-        from surehand.mcp.client.login import open_login
+        from surehand.mcp.client.login import open_login  # lazy: mcp, 900 ms
 
         own = self.server.settings
         headers, heard = {name: fill(value) for name, value in own.headers.items()}, Heard(self.name, url)
@@ -293,7 +294,6 @@ class Connection:
         import mcp_types as types
 
         from mcp import Client
-        from surehand import __version__
         from surehand.mcp.client.corrected_transport import CorrectedTransport  # lazy: mcp, 900 ms
 
         elicit = self._elicit()

@@ -28,6 +28,7 @@ from surehand.files.protected_paths import homes, inside
 from surehand.files.sanitize import visible
 from surehand.mcp.lines import LINE_LIMIT, Lines
 from surehand.sandbox.command import Command, bash
+from surehand.sandbox.denials import explain
 from surehand.sandbox.protocol import Runner
 
 STDERR_KEPT: Final = 16 * 1024
@@ -266,8 +267,6 @@ def _list_named_paths(command: str, args: Sequence[str]) -> list[str]:
 
 def _explain_end(pipe: Pipe, launcher: Runner) -> str:
     """Say that the sandbox may be why a server ended, and what lifts it."""
-    from surehand.sandbox.denials import explain
-
     met = explain(pipe.stderr, launcher.plan, 1)
     return f"{'; ' + met if met else ''}; {_LIFTED}"
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.core.call import new_id
 from surehand.core.errors import StateError
+from surehand.files.sanitize import mask_data
 from surehand.policy.approvals.question import Answer, Question
+from surehand.state.locations import private_dir
 
 if TYPE_CHECKING:
     import sqlite3
@@ -126,8 +128,6 @@ class Mailbox:
     def _open_store(self) -> Generator[sqlite3.Connection]:
         import sqlite3
 
-        from surehand.state.locations import private_dir
-
         private_dir(os.path.dirname(self.path))
         try:
             store = sqlite3.connect(self.path, timeout=10, isolation_level="IMMEDIATE")
@@ -179,8 +179,6 @@ def _leave(store: sqlite3.Connection, identity: str) -> None:
 
 def _to_row(question: Question) -> dict[str, Any]:
     """Return what another process needs to show the question; arguments are shown, not kept raw."""
-    from surehand.files.sanitize import mask_data
-
     return mask_data(
         {
             "text": question.text(),

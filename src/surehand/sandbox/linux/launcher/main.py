@@ -174,7 +174,7 @@ class Launcher:
             system.unmount(self.private)  # no folder goes on which something is mounted
         except OSError:
             pass
-        from surehand.files.trees import remove_tree
+        from surehand.files.trees import remove_tree  # lazy: trees, 1 ms
 
         remove_tree(f"/proc/self/fd/{self.temp}/{name}")
 
