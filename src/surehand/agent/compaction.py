@@ -46,7 +46,7 @@ class Compacted:
     said: str = ""
     """What was dropped, in words; empty where nothing was."""
     dropped: tuple[Message, ...] = ()
-    """The exchanges that went, for whoever sums them up."""
+    """The dropped exchanges, for the summary."""
 
 
 class Room:
@@ -92,7 +92,7 @@ class Room:
 
 
 def summary_request(dropped: Sequence[Message], window: int, max_tokens: int) -> ModelRequest:
-    """Return the request for a summary of exchanges that were dropped: told as text, which any provider takes."""
+    """Return the request for a summary of dropped exchanges, as plain text, which every provider accepts."""
     room = max(2_000, int(window * SUMMED_PART) * _TOKEN)
     lines = [line for message in dropped for line in _tell_message(message)]
     text = "\n".join(lines)
@@ -111,7 +111,7 @@ def _tell_message(message: Message) -> Iterator[str]:
 
 
 def summary_message(summary: str) -> Message:
-    """Return the message that stands for what was dropped."""
+    """Return the message that replaces the dropped exchanges."""
     return Message("user", f"[notice] The conversation before this was summed up to make room:\n{summary}")
 
 

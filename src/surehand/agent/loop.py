@@ -297,7 +297,7 @@ class Loop:
 
 
 def adopt_calls(message: Message, before: Iterable[Message], selection: Selection | None) -> Message:
-    """Return a model's message with calls that can be told apart, under their tools' own names.
+    """Return a model's message with unique call ids and the tools' registered names.
 
     Models repeat ids, which providers refuse when the conversation is sent back to them; and they call a deferred tool
     by the name a provider once saw.

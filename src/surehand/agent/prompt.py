@@ -18,7 +18,7 @@ from surehand.core.session import Session
 
 
 def system_prompt(session: Session, instructions: Sequence[Instructions] = (), *, trusted: bool = False) -> str:
-    """Return what a model is told before the conversation."""
+    """Return the system prompt."""
     with open(os.path.join(os.path.dirname(__file__), "system.md"), encoding="utf-8") as file:
         text = file.read()
     facts = [f"Folder: {session.workspace}", f"System: {platform.system()}", f"Mode: {session.mode}"]

@@ -92,7 +92,7 @@ class SessionRewinder:
         self._board = board
 
     def transcript(self) -> Transcript:
-        """Return the conversation so far; a rewind that a dead process left half-way is settled first."""
+        """Return the conversation so far; a rewind that a dead process left unfinished is finished first."""
         found = read(self._journal.records())
         if not found.unfinished or self._journal.problem or any(each.busy for each in self.conversations):
             return found

@@ -94,7 +94,7 @@ class Agent:
 
 
 async def wait_for_agent(agent: Agent) -> ToolResult:
-    """Wait for an agent's answer; whoever waits and is stopped stops it too."""
+    """Wait for an agent's answer; cancelling the wait cancels the agent."""
     assert agent.task is not None
     try:
         return await agent.task
@@ -171,9 +171,9 @@ class Subagents:
         self.limits = limits or Limits()
         self.depth = depth
         self.system = system or system_prompt(session)
-        """What the model of the conversation above is told first."""
+        """The system prompt of the parent conversation."""
         self.spent = Spent()
-        """What the question that is being answered has cost; set by whoever answers it."""
+        """The cost so far of the question being answered; set by the loop that answers it."""
         self.registry = registry or session.keep(AGENTS)
         self._profiles = tuple(profiles)
         if depth == 0:  # events of calls are made only where somebody cares for them; whoever watches an agent does

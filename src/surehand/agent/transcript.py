@@ -58,7 +58,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Transcript:
 
 
 class _Reader:
-    """Follows the records of a journal and keeps what they come to."""
+    """Builds a transcript from the records of a journal."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

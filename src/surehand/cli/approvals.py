@@ -66,7 +66,7 @@ def _boxes() -> Iterator[Mailbox]:
 
 
 def _rows_of_sessions() -> Iterator[dict[str, Any]]:
-    """Yield what waits in running sessions for somebody who reaches them: a console, or us."""
+    """Yield the questions that wait in running sessions for an answer from another process."""
     for name in local_rpc.session_sockets():
         answer: dict[str, Any] = local_rpc.ask(name, {"want": "questions"}, _LOOK_S) or {}
         for row in answer.get("questions", ()):
@@ -146,14 +146,14 @@ class Deferred:
 
     def __init__(self, approver: Approver, screen: Screen) -> None:
         self.at_once = False
-        """Whether to ask even where the user has the terminal: while a command of theirs is being done."""
+        """Whether to ask even while the user is typing: set during a slash command."""
         self._approver = approver
         self._screen = screen
         self._waiting: list[asyncio.Event] = []
         self._open: set[asyncio.Task[Answer]] = set()
 
     async def ask(self, question: Question) -> Answer:
-        """Ask whoever is to answer, and wait for the answer."""
+        """Pass the question to the approver and wait for the answer."""
         asking = asyncio.get_running_loop().create_task(self._ask(question))
         self._open.add(asking)
         try:
@@ -164,7 +164,7 @@ class Deferred:
         return Answer("no", "the user pressed Ctrl-C") if asking.cancelled() else asking.result()
 
     def withdraw(self, question: Question, answer: Answer) -> None:
-        """Tell whoever was asked that somebody else has answered."""
+        """Withdraw the question: it was answered elsewhere."""
         if (withdraw := getattr(self._approver, "withdraw", None)) is not None:
             withdraw(question, answer)
 

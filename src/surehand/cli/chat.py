@@ -178,7 +178,7 @@ class Chat:
         return True
 
     def _interrupt(self) -> None:
-        """Stop what is under way; between two things there is nothing to stop."""
+        """Stop the running step, if any."""
         if self._working is not None:
             self._working.cancel()
 

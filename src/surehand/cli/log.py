@@ -77,7 +77,7 @@ def format_changes(
     nothing: str = "No changes yet.",
     in_part: Container[str] = (),
 ) -> str:
-    """Return changes as a table for people; `in_part` are those that were taken back in part."""
+    """Return changes as a table for people; `in_part` are the partly undone ones."""
     if not changes:
         return f"{nothing}\n{dropped}" if dropped else nothing
     rows = [

@@ -172,7 +172,7 @@ async def _logout(options: Namespace) -> int:
 
 
 def _kept_login(app: Any, name: str) -> Any:
-    """Return what is kept of the login of a server; raise SettingsError for one that nobody logs in to."""
+    """Return a server's saved login; raise SettingsError for one without a login."""
     from surehand.mcp.client.login import KeptLogin  # lazy: mcp, 900 ms
 
     settings = app.servers.get(name).server.settings

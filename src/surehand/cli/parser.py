@@ -42,14 +42,14 @@ class Parser(argparse.ArgumentParser):
         return f"{super().format_help()}\n{everywhere()}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore
-        """Parse; whoever meets a word that nobody knows says so, not the parser above."""
+        """Parse; an unknown word is reported by the (sub-)parser that meets it."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._explain_unknown(unknown))
         return options, unknown
 
     def _explain_unknown(self, words: list[str]) -> str:
-        """Say which words nobody knows; what follows an option that does not exist may well be its value."""
+        """Explain unknown words; the word after an unknown option may be its value, so only the option is named."""
         if (option := next((word for word in words if word.startswith("-")), None)) is None:
             meant = " (arguments of a tool go after --args)" if "--args" in self._option_string_actions else ""
             return f"too many words: {' '.join(words)}{meant}"
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the words, and end with code 2."""
+        """Print the usage error and exit with code 2."""
         from surehand.cli import render  # lazy: render, 7 ms
 
         self.print_usage(sys.stderr)

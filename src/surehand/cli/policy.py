@@ -245,7 +245,7 @@ def _format_replay(rows: list[dict[str, Any]], count: int, differing: int) -> st
 
 
 def _move_workspace(args: dict[str, Any], before: str, now: str) -> dict[str, Any]:
-    """Return the arguments with the workspace of the recording taken to mean this one."""
+    """Return the arguments with the recording's workspace replaced by this one."""
     if not before or before == now:
         return args
     return json.loads(json.dumps(args).replace(json.dumps(before)[1:-1], json.dumps(now)[1:-1]))

@@ -61,7 +61,7 @@ class PlainPrompt:
 
 
 async def _read_line() -> str | None:
-    """Return a line of standard input, None at its end. A thread waits for it that nobody needs to wait for."""
+    """Return a line of standard input, None at its end; read in a daemon thread, which exit does not wait for."""
     loop, line = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def deliver(text: str) -> None:

@@ -42,7 +42,7 @@ class Screen:
     def __init__(self, app: Surehand, choice: Choice) -> None:
         self.choice = choice
         self.at_prompt = False
-        """Whether the user has the terminal: what happens in the background meanwhile is told later, in short."""
+        """Whether the user is typing: background events are then summarized later."""
         self._session_id = app.session.id
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.RLock()  # handlers in worker threads report too

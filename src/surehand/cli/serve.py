@@ -164,7 +164,7 @@ async def _http(options: Namespace) -> int:
 
 
 def _oauth(options: Namespace) -> ServeSettings:
-    """Return whose access tokens are taken: what the settings say, under what the options say."""
+    """Return which issuers' access tokens are accepted: the settings, overridden by the options."""
     given = {"issuers": tuple(options.issuer), "resource": options.resource, "scopes": tuple(options.scope)}
     flags = {("serve", name): value for name, value in given.items() if value}
     return config.load(options.cwd, flags=flags, trusted=is_trusted(options.cwd)).settings.serve

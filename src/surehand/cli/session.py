@@ -106,7 +106,7 @@ def approver(options: Namespace, app: Surehand) -> Approver:
 
 
 class _Elsewhere:
-    """Somebody in another process, whose answer is told to the person at the terminal, who was asked as well."""
+    """An approver in another process; its answer is also shown to the person at the terminal, who was asked too."""
 
     def __init__(self, approver: Approver) -> None:
         self._approver = approver

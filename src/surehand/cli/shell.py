@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is understood; 1 when a single command cannot be parsed, 2 on bad usage."""
+    """Print how the command is parsed; 1 when it cannot be parsed, 2 on bad usage."""
     if (options.command is None) == (options.batch is None):
         render.error("give one command, or --batch with a file", "surehand shell parse 'ls -la | head'")
         return 2

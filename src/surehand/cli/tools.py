@@ -92,7 +92,7 @@ def csv(text: str) -> list[str]:
 
 
 def tell_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool-allow") -> None:
-    """Say which words of an allow-list stand for no tool: a slip there leaves the model with less than was meant."""
+    """Warn of entries in an allow-list that match no tool: a typo there leaves the model fewer tools."""
     if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
         warning = render.paint("warning: ", "yellow", stream=sys.stderr)
         render.note(f"{warning}{option}: there is no tool {', '.join(map(repr, unmatched))}")
@@ -138,7 +138,7 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
 
 
 def _list_own(workspace: str, state: str) -> list[Any] | None:
-    """Return what is told of the folder's own tools, as a listing before kept it; None where they must be loaded."""
+    """Return the infos of the workspace's own tools from a saved listing; None where they must be loaded."""
     if not os.path.isdir(os.path.join(workspace, FOLDER)):
         return []
     from surehand.policy.trust import fingerprints, is_trusted  # lazy: trust, 9 ms
@@ -149,7 +149,7 @@ def _list_own(workspace: str, state: str) -> list[Any] | None:
 
 
 def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any], int]:
-    """Return the same of an application with everything loaded; what is told of the folder's own tools is kept."""
+    """Return the same from an application with everything loaded; save a listing of the workspace's own tools."""
     from surehand.app import Surehand  # lazy: app, 130 ms
     from surehand.cli import session  # lazy: session, 50 ms
     from surehand.policy.trust import fingerprints  # lazy: trust, 9 ms

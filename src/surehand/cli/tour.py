@@ -186,7 +186,7 @@ async def _policy(guide: _Guide) -> None:
 
 
 def _contained(guide: _Guide) -> bool:
-    """Say so where commands cannot be contained: they would ask then, and nobody is here to answer."""
+    """Warn where commands cannot be sandboxed: they would ask, and nobody is here to answer."""
     found = abilities()
     if not found.enough:
         render.line(f"\n   (this system has no sandbox: {found.why_not}; commands ask before they run)")

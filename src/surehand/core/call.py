@@ -119,7 +119,7 @@ class ToolError:
 
     @classmethod
     def of(cls, failure: ToolFailure) -> ToolError:
-        """Return the error that a failure stands for."""
+        """Convert a failure to an error."""
         return cls(failure.code, failure.message, failure.hint, failure.details)
 
     def to_dict(self) -> dict[str, Any]:

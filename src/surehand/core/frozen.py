@@ -142,7 +142,7 @@ def _refuse_unknown(cls: Any, unknown: dict[str, Any]) -> None:
 
 
 class _OfDataclass:
-    """Stands for what the standard library keeps in a dataclass, until somebody looks."""
+    """A placeholder for what the standard library keeps in a dataclass, built on first access."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -104,7 +104,7 @@ Prompt: TypeAlias = str | Message | Sequence[Block | str] | Mapping[str, Any]
 
 
 def user_message(prompt: Prompt) -> Message:
-    """Return the user's message that a prompt stands for; raise ValueError for what cannot be asked."""
+    """Convert a prompt to a user's message; raise ValueError for one that cannot be asked."""
     if isinstance(prompt, str):
         return Message("user", prompt)
     if isinstance(prompt, Message):

@@ -43,7 +43,7 @@ class Seen:
     ctime_ns: int = 0
     """0 when the status was too young to prove anything (see `untouched`)."""
     encoding: str = ""
-    """The encoding a caller named for it; empty where it is told by the bytes."""
+    """The encoding a caller named for it; empty where it is detected from the bytes."""
 
     @classmethod
     def of(

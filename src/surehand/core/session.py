@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 class Rewinder(Protocol):
-    """Brings a session back to an earlier turn; set by whoever opens it."""
+    """Brings a session back to an earlier turn; set when the session is opened."""
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns so far, oldest first."""
@@ -133,15 +133,15 @@ class Session:
         self.mode: Mode = settings.permissions.mode
         self.activated: set[str] = set()
         self.selection: Selection | None = None
-        """The tools this session sees; set by whoever opens it."""
+        """The tools this session sees; set when the session is opened."""
         self.agents: AgentRunner | None = None
-        """Who runs sub-agents for this session; set by whoever opens a conversation."""
+        """Runs sub-agents for this session; set when a conversation is opened."""
         self.rewinder: Rewinder | None = None
         """Who brings this session back to an earlier turn; set by the application."""
         self.buffers: Buffers | None = None
         """The editor this session works in, where it shares what is not saved; sub-agents use that of `main`."""
         self.notices: list[str] = []
-        """What happened beside the conversation (a background agent ended); told to the model with the next message."""
+        """Events beside the conversation (a background agent ended), sent to the model with the next message."""
         self.tasks_before: dict[str, Mapping[str, Any]] = {}
         """Tasks of the processes this session goes on from, as they last stood."""
         self.grants: list[str] = []
@@ -214,7 +214,7 @@ class Session:
         return cast("T", found[1])
 
     def peek(self, key: Kept[T]) -> T | None:
-        """Return what is kept under `key`, or None when nobody has made it yet."""
+        """Return what is kept under `key`, or None when it was not made yet."""
         found = self._kept.get(key.name)
         return None if found is None else cast("T", found[1])
 

@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def card(self, name: str) -> Tool | ToolInfo | None:
-        """Return what is at hand of a tool without loading it or building its schema."""
+        """Return what is known of a tool without loading it or building its schema."""
         ...
 
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
@@ -122,7 +122,7 @@ class Selection:
         return list(self._current())
 
     def infos(self) -> list[ToolInfo]:
-        """Return what is told of all tools that may be called, those switched off left out."""
+        """Return the infos of all tools that may be called, without disabled ones."""
         return self._list_infos(self._visible_names())
 
     def hides(self, name: str) -> bool:

@@ -44,7 +44,7 @@ class _Entry:
     size: int
     at: float
     code: str
-    """What stands for the tool's own code; empty where nothing does, and no later process may rely on it."""
+    """A fingerprint of the tool's own code; empty where there is none, so that no later process relies on it."""
 
 
 class ResultCache:

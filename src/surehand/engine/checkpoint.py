@@ -28,7 +28,7 @@ _TABLES: Final = ("read", "tasks")
 
 
 class Past:
-    """What a process that goes on with a session must know, and what is told of it in a list."""
+    """What a process needs to continue a session, and what lists show of it."""
 
     def __init__(self) -> None:
         self.read: dict[str, dict[str, Any]] = {}
@@ -90,7 +90,7 @@ def _add(known: list[str], new: Any) -> None:
 
 
 def from_dict(data: dict[str, Any]) -> Past:
-    """Return what plain data stands for; TypeError where it is nothing of the kind."""
+    """Decode plain data; TypeError where it has another shape."""
     past = Past()
     for name, value in data.items():
         kind = list if name in _LISTS else dict if name in _TABLES else int if name == "calls" else str
@@ -108,7 +108,7 @@ def path_of(journal: str) -> str:
 
 
 def read_past(journal: str) -> Past:
-    """Return what a journal comes to so far: from its checkpoint, and what was written since."""
+    """Return the state a journal describes: its checkpoint, and the records written since."""
     past, begin = _load(journal)
     end = begin
     for line in complete_lines(journal, begin):

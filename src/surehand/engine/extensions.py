@@ -110,7 +110,7 @@ class Extensions:
     # Who is there ----------------------------------------------------------------------------------------------------
 
     def register(self, extension: Extension, config: Mapping[str, Any] | None = None) -> None:
-        """Add an extension; its name must be new. It is told of the tools that are there already."""
+        """Add an extension; its name must be new. `on_register` is called for the tools already registered."""
         if not extension.name:
             raise SurehandError(f"an extension needs a name ({type(extension).__name__} has none)")
         if any(each.name == extension.name for each in self._all):

@@ -142,7 +142,7 @@ class Record(_Sums, _Peaks):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
-        """Return what plain data stands for."""
+        """Decode plain data."""
         record = cls()
         for name in (*_SUMS, *_PEAKS):
             setattr(record, name, data.get(name, 0))

@@ -151,7 +151,7 @@ async def run_each(
     limit: int | None = None,
     approver: Approver | None = None,
 ) -> None:
-    """Make all calls, each result handed to `put` the moment it is there: whoever is interrupted has them."""
+    """Make all calls and pass each result to `put` at once, so that an interrupted caller has the finished ones."""
     runner = _Runner(calls, executor, session, view, limit, approver)
     for batch in await runner.plan():
         workers = runner.start(batch, put, _unheard)

@@ -60,7 +60,7 @@ class Meter(Protocol):
 
 
 class Ledger(Protocol):
-    """Who writes calls down where they can be held against it (`engine.audit.Audit`)."""
+    """The audit log, which records calls where they can be verified later (`engine.audit.Audit`)."""
 
     @property
     def problem(self) -> str:

@@ -56,7 +56,7 @@ class OpenQuestion:
         self._make_dry_run = question.try_first
 
     async def try_first(self) -> Preview | None:
-        """Try the call on a copy, once more; one at a time, whoever wants it."""
+        """Repeat the dry run of the call; one at a time, whoever asked for it."""
         assert self._make_dry_run is not None
         async with self._trying:
             shown = await self._make_dry_run()
@@ -170,7 +170,7 @@ class OpenQuestions:
         self.has_answerers: Callable[[], bool] = lambda: False
         """Whether somebody follows who answers questions."""
         self.tell: Callable[[str, Question], None] = lambda id, question: None
-        """Called with a question that only somebody elsewhere can answer, so that whoever waits here learns of it."""
+        """Called with a question that can only be answered elsewhere, so that the waiting user learns of it."""
         self._open: dict[str, OpenQuestion] = {}
         self._answered: OrderedDict[str, dict[str, Any]] = OrderedDict()
 

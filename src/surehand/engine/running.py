@@ -216,7 +216,7 @@ CHANGE_LIMIT_S: Final = 30.0
 
 
 async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> None:
-    """Wait for `turn`; whoever cancels `waiters[call_id]` meanwhile ends this call alone."""
+    """Wait for `turn`; cancelling `waiters[call_id]` meanwhile ends this call alone."""
     waiters[call_id] = turn
     try:
         await turn

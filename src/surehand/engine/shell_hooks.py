@@ -111,7 +111,7 @@ class ShellHook(Extension):
         return await self._run_as_user(said)
 
     async def _run_in(self, launcher: Runner, said: bytes) -> tuple[int, str, str]:
-        """Run the command in the sandbox; what it meets there is told with what lifts it."""
+        """Run the command in the sandbox; explain denials with the setting that lifts them."""
         words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
         environment = self._session.keep(SHELLS).environment("hook")
         out, err = _Kept(), _Kept()

@@ -114,7 +114,7 @@ class Resources:
         return perf_counter() - began
 
     def leave(self, names: Iterable[str]) -> None:
-        """Give resources back; whoever waited longest is next."""
+        """Release resources; the longest waiting call is next."""
         for name in names:
             queue = self._held[name]
             while queue and queue[0].done():

@@ -89,14 +89,14 @@ class ToolMetrics:
 
 
 def kept_figures(tool: str, record: Record) -> ToolMetrics:
-    """Return the figures of a record that was kept; the busiest 60 s stand for the window."""
+    """Return the figures of a saved record; the busiest 60 s are its window."""
     found = figures(tool, record, record.pane_began)
     share = record.bottlenecks / record.calls if record.calls else 0.0
     return replace(found, window=Window(record.busiest, record.busiest * share, found.execution.avg_ms))
 
 
 def figures(tool: str, record: Record, now: float) -> ToolMetrics:
-    """Return the figures that running counts stand for."""
+    """Return figures computed from running counts."""
     calls, sketch, errors = record.calls, record.sketch, record.errors
     p50, p95, p99 = (min(sketch.quantile(share), record.max_s) * 1000 for share in (0.5, 0.95, 0.99))
     average = record.total_s / calls * 1000 if calls else 0.0

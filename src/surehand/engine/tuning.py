@@ -155,7 +155,7 @@ class Tuner:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.cached: set[str] = set() if cached is None else cached
-        """Tools whose results are kept because of advice; read by whoever keeps them."""
+        """Tools whose results are cached because of advice; read by the cache."""
         self.log: list[Advice] = []
         self._figures = figures
         self._target = target

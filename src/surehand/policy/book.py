@@ -175,7 +175,7 @@ class Matching:
         return place.inside if rule.whole else self.pattern(rule.spec, generous=False).matches(name)
 
     def spelled_out(self, rule: Rule, place: ResolvedPath) -> bool:
-        """Return whether a rule of the user's names this very file, so that whoever wrote it meant it."""
+        """Return whether one of the user's rules names exactly this file, and so was written for it."""
         if rule.whole or rule.origin.source == "project":
             return False
         pattern = self.pattern(rule.spec, generous=False)

@@ -152,7 +152,7 @@ class PathPattern:
         return any(below(start, folder) for start in self.starts)
 
     def names(self, component: str) -> bool:
-        """Return whether the pattern spells out `component` (no wildcard), so that whoever wrote it meant it."""
+        """Return whether the pattern spells out `component` (no wildcard), and so was written for it."""
         return fold_name(component) in {fold_name(part) for part in self.text.split("/") if not _WILD.search(part)}
 
 
@@ -223,7 +223,7 @@ def _literal_start(path: str) -> str:
 
 
 def expand_braces(text: str, limit: int = 256) -> list[str]:
-    """Return the patterns `{a,b}` stands for; one without a comma or a closing brace is literal text."""
+    """Expand `{a,b}` into patterns; one without a comma or a closing brace is literal text."""
     found = re.search(r"\{([^{}]*,[^{}]*)\}", text)
     if found is None or limit < 2:
         return [text]

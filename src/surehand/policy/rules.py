@@ -132,7 +132,7 @@ _COMMAND_LINE = Origin("command line")
 def parse_rule(
     verdict: str, text: str, origin: Origin = _UNKNOWN, *, reason: str = "", untrusted: bool = False
 ) -> Rule:
-    """Return the rule `text` stands for; raise RuleError that says where and what is wrong."""
+    """Parse a rule; raise RuleError that says where and what is wrong."""
     if verdict not in VERDICTS:
         raise RuleError(f"{_at(origin)}{verdict!r} is no verdict; a rule begins with allow, ask or deny")
     found = _SHAPE.fullmatch(text.strip())

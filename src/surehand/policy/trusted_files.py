@@ -149,7 +149,7 @@ def _module(root: str, place: str, name: str) -> Iterator[str]:
 
 
 def _of_words(root: str, places: Sequence[str], words: Sequence[str], *, code_alone: bool) -> Iterator[str]:
-    """Yield the files that words of a command or a script stand for; `code_alone`: no other file but code."""
+    """Yield the files that the words of a command or a script name; `code_alone`: only source code."""
     modules = [word for before, word in pairwise(words) if _BEFORE_MODULES.fullmatch(before)]
     for word in dict.fromkeys(modules if code_alone else words):
         if _MODULE.fullmatch(word):

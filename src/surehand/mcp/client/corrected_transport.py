@@ -159,7 +159,7 @@ class _Reading(_Stream):
             self._held[token] = item
 
     def _is_held_back(self, coming: asyncio.Task[Any]) -> bool:
-        """Say whether what has come is one more notice, to take the place of the one held."""
+        """Return whether this is another notice, which replaces the one kept back."""
         failed = coming.cancelled() or coming.exception() is not None
         token = None if failed else _progress_token(coming.result())
         now = asyncio.get_running_loop().time()

@@ -30,7 +30,7 @@ def was_too_long(problem: str) -> bool:
 
 
 class Heard:
-    """What a server last answered to a message, for whoever has to say why it cannot be spoken to."""
+    """A server's last answer to a message, used to explain why it cannot be reached."""
 
     def __init__(self, name: str, url: str) -> None:
         self._name = name
@@ -62,7 +62,7 @@ _WANTS: Final = {
 async def over_http(
     url: str, headers: Mapping[str, str], heard: Heard, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Any]:
-    """Yield the transport the SDK's client enters; `heard` is told what the server answers."""
+    """Yield the transport the SDK's client enters; `heard` records what the server answers."""
     hooks: dict[str, list[Any]] = {"request": [_Within(url).check], "response": [heard.hear, _bound]}
     async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks, auth=auth) as http:
         yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
@@ -138,7 +138,7 @@ class _CheckedEvents(httpx2.AsyncByteStream):
         self._held = bytearray()
         """The event that is coming in, until it is clear what it answers."""
         self._passing: bool | None = None
-        """Whether the rest of a long event is passed on (or left out); None while it is held."""
+        """Whether the rest of a long event is passed on (or left out); None while undecided."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:

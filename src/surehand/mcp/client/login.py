@@ -278,7 +278,7 @@ class Callback:
 
 
 def _read(model: Any, value: Any) -> Any:
-    """Return what plain data stands for; None where there is none, or it is of another version."""
+    """Decode plain data; None where there is none, or it has another version."""
     try:
         return model.model_validate(value) if value else None
     except ValidationError:

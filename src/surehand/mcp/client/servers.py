@@ -55,11 +55,11 @@ class Servers:
         self._registry = registry
         self._session = session
         self.elicit: Elicit | None = None
-        """Answers the forms servers ask to be filled in; without it, servers are told that nobody does."""
+        """Answers servers' forms (elicitation); without it, servers learn that elicitation is not supported."""
         self.login: Show | None = None
         """Shows a person where to log in to a server that wants it; without it, only logins that are kept are used."""
         self.introduced_as = "surehand"
-        """The name servers are told; one of them may treat a program that passes its tools on differently."""
+        """The client name sent to servers; some treat a program that passes their tools on differently."""
         self._pauses_s = pauses_s
         self._approved = Approved(session.state_dir)
         self._connections: dict[str, Connection] = {}
@@ -223,7 +223,7 @@ class Servers:
 
 
 def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Approved) -> Tool:
-    """Return the tool a server's entry in `tools/list` stands for."""
+    """Make a tool from a server's entry in `tools/list`."""
     server, own_name = connection.name, str(told["name"])
     name = full_name(server, own_name)
     said = definition(told, connection.server.fingerprint)

@@ -100,7 +100,7 @@ class ClientCall:
         self.task.add_done_callback(lambda _: self.notify())
 
     def notify(self) -> None:
-        """Wake whoever carries reports and questions to the client."""
+        """Wake the task that sends reports and questions to the client."""
         if self._attention is not None and not self._attention.done():
             self._attention.set_result(None)
 
@@ -112,7 +112,7 @@ class ClientCall:
         await self._attention
 
     def report(self, what: Progress | Log) -> None:
-        """Have something told to the client; from any thread."""
+        """Queue a message for the client; safe from any thread."""
         self.reports.append(what)
         if threading.get_ident() == self._thread:
             self.notify()

@@ -165,7 +165,7 @@ class Client:
     gathering: asyncio.Task[None] | None = None
     """Brings in the tools of other servers, where they are served too."""
     telling: bool = False
-    """Whether the client is about to be told that its tools have changed."""
+    """Whether a `tools/list_changed` notification to the client is pending."""
     level: LogLevel = "info"
     heard: float = field(default_factory=time.monotonic)
     running: dict[str, ClientCall] = field(default_factory=dict[str, ClientCall])

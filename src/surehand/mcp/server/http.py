@@ -92,7 +92,7 @@ class Door:
         return ServedAddress(self.host, self.names)
 
     async def admit(self, authorization: str, here: str) -> AuthenticatedUser | Refusal | None:
-        """Return who a request's `Authorization` stands for, None for the holder of our own token, or a refusal."""
+        """Return the caller whom a request's `Authorization` names, None for our own token, or a refusal."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else ""
         if self.token is not None and hmac.compare_digest(token.encode(), self.token.encode()):
@@ -339,7 +339,7 @@ def _replay(body: bytes, receive: Any) -> Callable[[], Any]:
 async def serve_http(
     serving: Serving, door: Door, port: int, announce: Callable[[str], None], *, beside: Any = None
 ) -> None:
-    """Serve until cancelled; `announce` is told the URL once it answers. `beside` is served on every other path."""
+    """Serve until cancelled; `announce` gets the URL once it answers. `beside` is served on every other path."""
     raise_descriptor_limit()
     asyncio.get_running_loop().set_exception_handler(_say_once)
     address = door.address

@@ -57,7 +57,7 @@ class Listing:
         return cls(tuple(each for word in words for each in (CORE if word == "core" else (word,))), lean=True)
 
     def infos(self, selection: Selection) -> list[ToolInfo]:
-        """Return what is told of the tools a client is shown: none that could not work for it."""
+        """Return the tools listed for a client, without those that cannot work for it."""
         beyond = frozenset[str]() if selection.allow else self.beyond  # somebody has chosen already
         infos = selection.infos()
         names = {info.name for info in infos}

@@ -57,7 +57,7 @@ class Callback:
 
 
 class First:
-    """Several may answer; the first answer counts, the others are told no more."""
+    """Several may answer; the first answer counts, and the question is withdrawn from the others."""
 
     def __init__(self, *approvers: Approver) -> None:
         self.approvers = approvers

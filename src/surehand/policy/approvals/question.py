@@ -111,7 +111,7 @@ class Answer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
-        """Return what plain data stands for."""
+        """Decode plain data."""
         if data.get("kind") not in KINDS:
             return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
         given = (data.get(name) for name in ("args", "rule", "dry_run"))
