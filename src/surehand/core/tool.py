@@ -171,51 +171,61 @@ class Tool:
       waiting at all and well under a millisecond, and None where `run` is to do it.
     """
 
+    # What it is.
     name: str
     description: str | Callable[[Session], str]
-    run: Handler
     args: type[BaseModel] | type[Record] | Schema | Arguments
     output_schema: Schema | None = None
-    read_only: Flag = False
-    concurrency_safe: Flag = False
-    destructive: bool = False
-    requires_permission: bool | None = None
-    idempotent: bool = False
-    enabled: bool | Callable[[Session], bool] = True
+    examples: tuple[Mapping[str, Any], ...] = ()
     aliases: tuple[str, ...] = ()
     search_hint: str = ""
     module: str = ""
     version: str = "1.0.0"
     requires: tuple[str, ...] = ()
-    timeout_s: float | Callable[[Any], float | None] | None = None
-    grace_s: float = 2.0
-    """How long a cancelled handler may clean up before it is left behind."""
-    examples: tuple[Mapping[str, Any], ...] = ()
+    enabled: bool | Callable[[Session], bool] = True
+    origin: str | None = None
+
+    # What a call does: facts for the policy, the scheduler and the cache.
+    read_only: Flag = False
+    concurrency_safe: Flag = False
+    destructive: bool = False
+    requires_permission: bool | None = None
+    idempotent: bool = False
+    pure: bool = False
+    """Whether the arguments alone decide the result: then it is used again. A pure tool only reads."""
     reversible: bool = False
+    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
+    resources: Callable[[Any, ToolContext], Iterable[str]] | None = None
+    facts_block: bool = False
+    """Whether `effects`, `read_only` and `concurrency_safe` start a process or read a disk: they run in a thread then,
+    and share what they worked out by `ctx.once`."""
+    depends_on: Callable[[Any, ToolContext], object] | None = None
+
+    # Before and after a call.
+    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
+    check_permission: Callable[[Any, ToolContext], Permission | None] | None = None
+    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
     preview_when_asked: Flag = True
     """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
     must_try: Flag = False
     """Whether a dry run is made and asked about, even where a rule allows it."""
+    undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None = None
+
+    # How it runs.
+    run: Handler
+    at_once: Callable[[Any, ToolContext], ToolResult | None] | None = None
     where: Where | None = None
-    pure: bool = False
-    """Whether the arguments alone decide the result: then it is used again. A pure tool only reads."""
+    timeout_s: float | Callable[[Any], float | None] | None = None
+    grace_s: float = 2.0
+    """How long a cancelled handler may clean up before it is left behind."""
     cancel_safe: bool = False
     """Whether a call that is given up changes nothing any more: `run` calls `ctx.check_wanted()` before each change."""
-    origin: str | None = None
-    effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
-    facts_block: bool = False
-    """Whether `effects`, `read_only` and `concurrency_safe` start a process or read a disk: they run in a thread then,
-    and share what they worked out by `ctx.once`."""
-    check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
-    preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
-    undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None = None
-    check_permission: Callable[[Any, ToolContext], Permission | None] | None = None
-    resources: Callable[[Any, ToolContext], Iterable[str]] | None = None
-    depends_on: Callable[[Any, ToolContext], object] | None = None
-    at_once: Callable[[Any, ToolContext], ToolResult | None] | None = None
+
+    # Its life.
     initialize: Callable[[Session], Awaitable[None]] | None = None
     health_check: Callable[[], Awaitable[Health]] | None = None
     close: Callable[[], Awaitable[None]] | None = None
+
     arguments: Arguments = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
