@@ -250,7 +250,8 @@ def _reason(result: TaskResult) -> str:
         return f": {why}the check ended with exit code {result.check.get('exit_code')}"
     failed = next((call for call in result.calls if not call.get("ok")), None)
     if failed is not None and (error := failed.get("error")):
-        return ": " + visible(f"{failed['tool']}: {error['message']}", lines=False)
+        tool, message = failed["tool"], error["message"]
+        return ": " + visible(message if message.startswith(tool) else f"{tool}: {message}", lines=False)
     return f": it ended with {result.stop}" if result.stop else ""
 
 
