@@ -7,6 +7,7 @@ In `reads.txt` the lines after `## run` run unasked, those after `## needless` a
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from surehand import Surehand
 from surehand.engine.checking import Checker
 from surehand.policy.policy import Policy
+from surehand.shell.programs import PROGRAMS
 
 HERE = Path(__file__).parent
 FILES = """
@@ -91,6 +93,27 @@ def test_no_mutation_runs_unasked(repository: Path, mode: str) -> None:
     decisions = decide(repository, list(read_list("mutations.txt")), mode)
     assert len(decisions) > 1200
     assert [each for each, decision in decisions.items() if decision == "allow"] == []
+
+
+# What a command that asks may stand in, among commands that only read.
+AROUND = (
+    "ls; {c}", "{c} | cat", "{c} && ls", "[[ -f x ]] || {c}", "! {c}", "({c})", "{c} 2>/dev/null | head -1", "{c} &",
+    'cd src && {c}', 'cd "$(git rev-parse --show-toplevel)" && {c}', "timeout 5 {c}", "nice {c}", "LC_ALL=C {c}",
+    "for i in 1 2; do {c}; done", "for ((i = 0; i < 2; i++)); do {c}; done", "if true; then {c}; fi",
+    "i=0; while [ $i -lt 1 ]; do {c}; i=$((i + 1)); done", "case x in *) {c};; esac", "f() {{ {c}; }}; f",
+    "find . -name '*.md' | while read -r f; do {c}; done", "while read -r f; do {c}; done < <(git ls-files)",
+    'echo "$({c})"', "n=$({c} | wc -l); echo $((n + 1))", "mapfile -t lines < <({c})", "cat <({c})",
+    "git ls-files | xargs wc -l; {c}", "git -c color.ui=always log | {c}",
+)  # fmt: skip
+
+
+def test_no_composition_with_reads_makes_a_question_go_away(repository: Path) -> None:
+    records = {id(each): each for each in PROGRAMS.values()}.values()
+    asking = [example for record in records for example in record.asks]
+    chance = random.Random(20_261_117)
+    composed = [around.format(c=each) for each in asking for around in chance.sample(AROUND, 2)]
+    assert len(composed) > 900
+    assert [each for each, decision in decide(repository, composed).items() if decision == "allow"] == []
 
 
 def test_edits_that_are_accepted_are_redirections_and_nothing_else(repository: Path) -> None:

@@ -169,7 +169,10 @@ def _name_read(loop: Node, context: Context) -> str:
         return ""
     call = child(conditions[0], "Cmd")
     dressed = loop.get("Until") or any(conditions[0].get(key) for key in ("Redirs", "Negated", "Background"))
-    if dressed or [text(each, "Name") for each in children(call, "Assigns")] not in ([], ["IFS"]):
+    if dressed or [(text(each, "Name"), each.get("Value")) for each in children(call, "Assigns")] not in (
+        [],
+        [("IFS", None)],
+    ):
         return ""
     parts = [children(word, "Parts") for word in children(call, "Args")]
     words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
