@@ -46,7 +46,7 @@ LONGEST_WAIT_S: Final = 60.0
 
 @frozen
 class Limits:
-    """Where a conversation stops by itself."""
+    """The limits at which a conversation stops."""
 
     turns: int = 50
     tokens: int | None = None
@@ -171,7 +171,7 @@ class Loop:
         self.messages, self._unsettled = list(transcript.messages), transcript.settled
 
     async def ask(self, prompt: Prompt) -> Outcome:
-        """Put one question and go on until the model answers or a limit is met: one turn of the session.
+        """Ask one question and loop until the model answers or a limit is met: one turn of the session.
 
         A prompt is text, a message, or content blocks (text and images).
         """
@@ -241,7 +241,7 @@ class Loop:
             raise stopped_by
 
     async def _make_room(self, tools: Sequence[ToolInfo]) -> None:
-        """Drop what is oldest where the conversation nears its model's limit; say so, and sum it up."""
+        """Drop the oldest exchanges where the conversation nears its model's limit; report and summarize them."""
         window = self.model.context_tokens
         compacted = self._room.compact(self.messages, self.system, tools, window)
         self.messages = compacted.messages
@@ -356,7 +356,7 @@ def stopped_result(call: ToolCall) -> ToolResult:
 async def speak(
     model: Model, request: ModelRequest, on_piece: Callable[[Delta], None], on_wait: Callable[[str], None]
 ) -> Turn:
-    """Return a model's turn; its pieces go to `on_piece` as they come, what is waited for to `on_wait`."""
+    """Return a model's turn; streamed pieces go to `on_piece`, reasons for waiting to `on_wait`."""
     for wait_s in (*RETRY_WAITS_S, None):
         spoken = False
         try:

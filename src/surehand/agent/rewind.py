@@ -298,7 +298,7 @@ class SessionRewinder:
         return next((each.id for each in history.changes(call_id=call_id)), "")
 
     async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:
-        """Stop what the turns left running and drop their to-dos; say so."""
+        """Stop what the turns left running, drop their to-dos, and report both."""
         stopped: list[str] = []
         for task in self._tasks_of(turns):
             board = self.session.keep(self._board)

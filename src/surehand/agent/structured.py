@@ -55,7 +55,7 @@ class OutputShape:
         return value if self._parse is None else self._parse(value)  # a pydantic error is a ValueError
 
     def extend_prompt(self, prompt: Prompt) -> Message:
-        """Return the prompt with what is wanted of its answer."""
+        """Return the prompt with the schema its answer must have."""
         message = user_message(prompt)
         text = f"{message.text}\n\n{_WANTED}{json.dumps(self.schema, ensure_ascii=False)}"
         return Message("user", text, images=message.images)

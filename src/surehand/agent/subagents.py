@@ -56,7 +56,7 @@ class Agent:
     _untold: int = 0
 
     def take(self, event: Event) -> None:
-        """Count an event of its session, and hear what it does and says."""
+        """Count an event of its session and record its activity."""
         self.last_activity = event.at
         if event.kind == "call_started":
             self.tool_calls += 1
@@ -66,7 +66,7 @@ class Agent:
             self.hear(event.data["message"].text)
 
     def hear(self, text: str) -> None:
-        """Hold a piece of what it does and says."""
+        """Record a piece of its activity."""
         if text.strip():
             self._heard.append(text.strip()[:_LINE])
             self._untold = min(self._untold + 1, HEARD_LIMIT)
@@ -378,7 +378,7 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
 
 
 def _with_worktree(result: ToolResult, worktree: Worktree, changed: Sequence[str], commits: int) -> ToolResult:
-    """Say where an agent's changes are, and what they could not build on."""
+    """Report where an agent's changes are, and which uncommitted changes they are not based on."""
     place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
     where = f"branch {worktree.branch}, {format_count(commits, 'commit')}, in {worktree.path}"
     if not changed and not commits:

@@ -124,7 +124,7 @@ class Sinks:
         return [outlet.figures() for outlet in self._outlets]
 
     async def close(self) -> None:
-        """Give every sink a moment to take what waits; say what was lost."""
+        """Give every sink a moment to take the queued events; report those that were lost."""
         await self._end(self._outlets)
 
     async def _end(self, outlets: list[_Outlet]) -> None:

@@ -91,7 +91,7 @@ class ResultCache:
             self._drop(next(iter(self._entries)))
 
     def save(self, path: str) -> None:
-        """Write for the next process what it may rely on, as far as JSON can hold it."""
+        """Save the results a later process may rely on, as far as JSON can represent them."""
         rows: list[str] = []
         for key, entry in self._entries.items():
             row = {"key": key, "dependency": entry.dependency, "code": entry.code, "at": entry.at}

@@ -79,7 +79,7 @@ class Channel:
         return bool(self._answering)
 
     async def close(self) -> None:
-        """Send what is waiting, and be reached no more."""
+        """Send what is queued and close the channel."""
         await self._server.close(self._flush)
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -302,7 +302,7 @@ IMAGE_LIMIT: Final = 4_000_000
 
 
 class RecentCalls:
-    """Calls that run, and the latest that ended, by id; what is oldest or too much is forgotten."""
+    """Running calls and the latest finished ones, by id; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[str, tuple[Event, int]] = OrderedDict()

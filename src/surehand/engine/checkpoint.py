@@ -72,7 +72,7 @@ class Past:
                 pass
 
     def resume(self, session: Session) -> None:
-        """Bring a session to where it was: what was read, granted and activated."""
+        """Restore a session: files read, approvals granted, tools activated."""
         for path, seen in self.read.items():
             session.read_state.put(path, Seen(**seen))
         session.grants += [rule for rule in self.grants if rule not in session.grants]

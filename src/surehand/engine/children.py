@@ -26,7 +26,7 @@ DEPTH_LIMIT: Final = 8
 async def make_child_call(
     executor: Executor, tool: Tool, own_args: Any, ctx: ToolContext, name: str, args: Mapping[str, Any], listed: bool
 ) -> ToolResult:
-    """Make a call for a tool that is running, and return what it came to; raise ToolFailure where it may make none.
+    """Make a call for a running tool and return its result; raise ToolFailure where it may make none.
 
     `listed` holds it to what it `requires`, in a version that fits.
     """

@@ -278,12 +278,12 @@ class Executor:
         return work is not None and work.cancel(STOPPED)
 
     def forget(self, tool: Tool) -> None:
-        """Drop what was composed for a tool, so that changed settings or extensions take effect."""
+        """Drop the middleware composed for a tool, so that changed settings or extensions take effect."""
         self._pipelines.pop(tool, None)
         self._runs.pop(tool, None)
 
     def forget_all(self) -> None:
-        """Drop what was composed for all tools."""
+        """Drop the middleware composed for all tools."""
         self._pipelines.clear()
 
     def slot(self, name: str) -> tuple[Tool, Slot] | None:
@@ -295,7 +295,7 @@ class Executor:
         return [slot for _, slot in self._runs.values()]
 
     def _forget_idle(self) -> None:
-        """Tools come and go in a long life; what was composed for those that do not run is made again if needed."""
+        """Drop the middleware of tools that are not running: it is composed again when needed."""
         for tool in [tool for tool, (_, slot) in self._runs.items() if not slot.running and not slot.waiting]:
             self.forget(tool)
 
@@ -497,7 +497,7 @@ class Executor:
         return within(work, prepared, self._deadlines, self._running)
 
     async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
-        """Run a call while it alone holds what it declares to use."""
+        """Run a call while it holds the resources it declares."""
         declared = prepared.tool.resources
         above = prepared.call.parent.holds if prepared.call.parent is not None else frozenset[str]()
         names = sort_names(

@@ -104,7 +104,7 @@ class Extensions:
         self.active = False
         """Whether there is any; the path of a call asks only this."""
         self.changed: Callable[[], None] = lambda: None
-        """Told when what was composed for tools no longer holds."""
+        """Called when the middleware composed for tools is out of date."""
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # Who is there ----------------------------------------------------------------------------------------------------

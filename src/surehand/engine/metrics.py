@@ -315,7 +315,7 @@ class HeardCalls:
             self.metrics.count_use(event.tool, use, duration_s)
 
     def forget_running(self) -> None:
-        """Count what is under way as running no more: where it ran is gone, and its end will not be heard of."""
+        """Stop counting calls as running: their process is gone, and their end will not be reported."""
         for session_id in list(self._running):
             self._forget(session_id)
 

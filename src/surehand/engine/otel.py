@@ -91,7 +91,7 @@ def _kind(problem: BaseException) -> str:
 
 
 def export_as_configured() -> None:
-    """Send spans and durations where the variables say, where they say so and the extra `otel` is installed."""
+    """Export spans and durations as the OTEL_* variables say, where they are set and the extra `otel` is installed."""
     if _is_wanted("TRACES"):
         _export_spans()
     if _is_wanted("METRICS"):

@@ -134,7 +134,7 @@ def _print(data: bytes) -> None:
 
 
 def _explain_denial(crash: str, launcher: Runner) -> str:
-    """Say what of the sandbox a tool has met, and what lifts it."""
+    """Explain which rule of the sandbox a tool met, and which setting lifts it."""
     from surehand.sandbox.denials import explain  # lazy: denials, 17 ms
 
     met = explain(crash, launcher.plan, 1)

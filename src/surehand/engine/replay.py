@@ -31,7 +31,7 @@ SHOWN_LIMIT: Final = 200
 
 @frozen
 class Recorded:
-    """One call of a recording: what was asked, what came of it, and the verdict at the time."""
+    """One call of a recording: the call, its result, and the verdict at the time."""
 
     call: ToolCall
     result: ToolResult
@@ -48,7 +48,7 @@ class Recording:
 
 @frozen
 class Difference:
-    """One place where a replayed result is not what it was."""
+    """One difference between a replayed result and the recorded one."""
 
     path: str
     before: Any

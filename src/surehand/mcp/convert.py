@@ -151,7 +151,7 @@ def _position(cursor: str) -> int:
 
 
 def input_required(requests: Mapping[str, Mapping[str, Any]], state: str) -> dict[str, Any]:
-    """Return the answer that has the client call again with what is asked for."""
+    """Return the answer that asks the client to call again with the requested input."""
     return {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
 
 
@@ -189,7 +189,7 @@ _ANSWERED_BY: Final = {"elicitation/create": "action", "sampling/createMessage":
 
 
 def answers(method: str, said: Any) -> bool:
-    """Say whether a client's response is one to what it was asked."""
+    """Return whether a client's response matches the request."""
     return isinstance(said, Mapping) and _ANSWERED_BY[method] in said
 
 

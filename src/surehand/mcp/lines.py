@@ -57,7 +57,7 @@ class Overlong:
         self._tail = (self._tail + piece[-END_BYTES:])[-END_BYTES:]
 
     def members(self) -> dict[str, Any]:
-        """Return the id and the method of the message, as far as they stand before or behind what is long."""
+        """Return the id and the method of the message, where they stand before or after the part that is too long."""
         return {name.decode(): json.loads(value) for name, value in (*self._first(), *self._last())}
 
     def _first(self) -> Iterator[tuple[bytes, bytes]]:
@@ -227,7 +227,7 @@ class Lines:
         """Do nothing: the SDK closes each direction by itself, `finish` closes both."""
 
     async def finish(self) -> None:
-        """Send what is left and let go of the streams."""
+        """Send what is left and close the streams."""
         self._writer.close()
         try:
             async with asyncio.timeout(1):

@@ -17,7 +17,7 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 @frozen
 class Request:
-    """One call, as facts: which tool, what it touches, and where it stands."""
+    """One call as facts: its tool, its effects, and its context."""
 
     tool: str
     aliases: tuple[str, ...]

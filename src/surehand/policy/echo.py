@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def set_echo(descriptor: int, shown: bool) -> bool:
-    """Have a terminal show what is typed, or not; return how it was. Anything but a terminal stays as it is."""
+    """Switch a terminal's echo on or off; return the previous state. Anything but a terminal is left alone."""
     if not os.isatty(descriptor):
         return True
     import termios
@@ -23,7 +23,7 @@ def set_echo(descriptor: int, shown: bool) -> bool:
 
 @contextmanager
 def echoing(descriptor: int) -> Generator[None]:
-    """Show what is typed for a while."""
+    """Switch the terminal's echo on for the block."""
     before = set_echo(descriptor, True)
     try:
         yield

@@ -392,7 +392,7 @@ def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> s
 
 
 def _lists(command: RunCommand | None) -> bool:
-    """Tell whether a command shows names and sizes of files alone, and never what is in them."""
+    """Return whether a command shows only names and sizes of files, never their contents."""
     if command is None or not command.read_only:
         return False
     from surehand.shell.programs import program_of  # lazy: the shell's records of programs, about 30 ms
@@ -455,7 +455,7 @@ def _as_rule(tool: str, key: str, text: str) -> Rule:
 
 @frozen
 class Guard:
-    """A protection that holds by default: what it says, and why."""
+    """A default protection: its verdict and its reason."""
 
     verdict: Verdict
     reason: str
@@ -511,7 +511,7 @@ class Case:
 
 
 def by(rule: Rule) -> str:
-    """Say that a rule decided, where it stands and why it is there."""
+    """Return the reason that names the deciding rule, its source, and why it is there."""
     verb = {"allow": "allows", "ask": "asks about", "deny": "denies"}[rule.verdict]
     why = f": {rule.reason}" if rule.reason else ""
     return f"rule {rule.text} ({rule.origin}) {verb} it{why}"

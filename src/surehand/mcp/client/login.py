@@ -170,7 +170,7 @@ class Login(OAuthClientProvider):
         logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
     async def _initialize(self) -> None:
-        """Take up what is kept, with what it takes to refresh it."""
+        """Load the saved tokens, with what a refresh needs."""
         await super()._initialize()
         values, context = self._kept.values, self.context
         context.token_expiry_time = values.get("expires")

@@ -177,7 +177,7 @@ class _Ending:
                 self._process.kill()
 
     async def close(self) -> None:
-        """Let it end by itself when its input closes, then by SIGTERM, then at once."""
+        """Close its input and wait, then send SIGTERM, then SIGKILL."""
         process = self._process
         assert process.stdin is not None
         process.stdin.close()

@@ -46,7 +46,7 @@ class RecentReads:
         self._path = os.path.join(session.state_dir, FILE) if session.state_dir is not None else None
 
     def take_up(self) -> None:
-        """Let the session know what was read in those before it."""
+        """Mark the files read in earlier sessions as read in this one."""
         for record in self._fresh():
             if record["client"] == self._client:
                 self._session.read_state.put(record["path"], record["seen"])
@@ -157,7 +157,7 @@ class Client:
 
     app: App
     reads: RecentReads | None = None
-    """Carries what the client reads over to its next session; None where the session itself goes on."""
+    """Remembers what the client read for its next session; None where the session itself continues."""
     sessions: dict[str, Any] = field(default_factory=dict[str, Any])
     """The SDK's sessions of those who are served here, by the key of each: one, unless all share a session."""
     tools_changed: Callable[[], None] = lambda: None
@@ -217,7 +217,7 @@ class Client:
             self.tools_changed()
 
     def serve(self, key: str, session: Any) -> None:
-        """Know one of those who are served here, to tell it of changes."""
+        """Add an SDK session, so that it is notified of changes."""
         if key not in self.sessions:
             self.sessions[key] = session
             if len(self.sessions) > GUESTS_LIMIT:  # many leave without a word
@@ -296,7 +296,7 @@ class Clients:
         return Client(app, reads)
 
     async def drop(self, key: str) -> None:
-        """Forget a client that has left; a session that all share goes on."""
+        """Remove a client that has disconnected; a shared session stays open."""
         if (guest := self._guests.get(self._key_of(key))) is not None:
             guest.sessions.pop(key, None)
         if not self._shared and guest is not None:

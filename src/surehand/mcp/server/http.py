@@ -191,7 +191,7 @@ class Remembered(EventStore):
 
 
 def _weight(message: JSONRPCMessage | None) -> int:
-    """Return about how many characters a message has; results of tools are what is long."""
+    """Estimate the characters of a message; only tool results are long."""
     result: Any = getattr(message, "result", None) or {}
     blocks: list[dict[str, Any]] = result.get("content") or []
     return 500 + sum(len(str(block.get("text") or block.get("data") or "")) for block in blocks)
@@ -362,7 +362,7 @@ class AbandonedCalls:
         self._resumed: dict[str, set[str | int]] = {}
 
     async def watch(self, inner: Any, scope: Any, receive: Any, send: Any, *, body: bytes, resumes: bool) -> None:
-        """Answer a request of a session; `resumes` says that the client comes back for what it missed."""
+        """Answer a request of a session; `resumes`: the client reconnects for events it missed."""
         session = next(value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"mcp-session-id")
         if resumes:
             self._resume(session)

@@ -268,7 +268,7 @@ class _Issuer:
         raise ValueError("there are no keys")
 
     async def _find_keys_address(self, http: httpx2.AsyncClient) -> str:
-        """Return where the issuer says its keys are; what it says must name it exactly (RFC 8414)."""
+        """Return the issuer's `jwks_uri`; its metadata must name the issuer exactly (RFC 8414)."""
         parts, path = urlsplit(self.url), _path(self.url)
         base = f"{parts.scheme}://{parts.netloc}"
         places = [f"{base}/.well-known/{each}{path.removesuffix('/')}" for each in _METADATA]

@@ -107,7 +107,7 @@ class Extras:
     complete: Complete | None = None
 
     def install(self, serving: Serving) -> None:
-        """Have a server answer for what is offered; it claims no more than that."""
+        """Register handlers for what is offered, and announce only those capabilities."""
         import mcp_types as types
 
         add = serving.add

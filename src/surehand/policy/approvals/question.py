@@ -184,12 +184,12 @@ def _arguments(args: Any, *, in_diff: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Return lines of text with what is not what it seems written out: hidden characters, and look-alikes."""
+    """Return lines of text with hidden and look-alike characters written out."""
     return mark_lookalikes(visible(text))
 
 
 def one_line(text: str) -> str:
-    """Return text that belongs on one line, with what is not what it seems written out."""
+    """Return one line of text with hidden and look-alike characters written out."""
     return mark_lookalikes(visible(text, lines=False))
 
 

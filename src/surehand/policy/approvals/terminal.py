@@ -151,7 +151,7 @@ def explain_answers(rules: str | None, can_try: bool = False, *, seen: bool = Fa
 
 
 def _forget_typed(descriptor: int) -> None:
-    """Forget what was typed before the question was there: it cannot have been meant as its answer."""
+    """Discard input typed before the question appeared: it cannot have been meant as its answer."""
     if os.isatty(descriptor):
         import termios
 
