@@ -10,7 +10,7 @@ import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -283,7 +283,11 @@ def _invoke(options: Namespace) -> int:
             raise ToolFailure("--apply goes with --dry-run", code="invalid_args", hint="Without either, the call runs.")
         from surehand.cli import session  # lazy: session, 50 ms
 
-        result = session.run(_call_tool(options, args))
+        more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
+        if options.record:
+            more["record"] = options.record
+        opened = session.open_app(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more)
+        result = session.run(_call_tool(opened, options, args))
     except ToolFailure as failure:
         result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
     except SurehandError as problem:  # wrong settings, a rule that does not parse
@@ -338,13 +342,8 @@ def _parsed_args(options: Namespace) -> dict[str, Any]:
     return cast("dict[str, Any]", args)
 
 
-async def _call_tool(options: Namespace, args: dict[str, Any]) -> Any:
-    from surehand.cli import session  # lazy: session, 50 ms
-
-    more: dict[str, Any] = {"timeout": (options.name, options.timeout)} if options.timeout else {}
-    if options.record:
-        more["record"] = options.record
-    async with session.open_app(options, tool_allow=csv(options.tool_allow), shows=("call_finished",), **more) as app:
+async def _call_tool(opened: AbstractAsyncContextManager[Surehand], options: Namespace, args: dict[str, Any]) -> Any:
+    async with opened as app:
         progress = _Progress()
         if sys.stderr.isatty():
             app.bus.subscribe(progress)

@@ -19,7 +19,6 @@ from surehand.files.trees import drop_old, remove_tree
 from surehand.git.protected_files import git_dirs_touched, is_set_up
 from surehand.git.reads import number_settings
 from surehand.git.tracked_secrets import BY_SIZE_AND_TIME, prints_nothing, tracked_secrets
-from surehand.history import change_logs
 from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
@@ -221,6 +220,8 @@ class Shells:
 
     def journal(self, who: Author, plan: Plan) -> str:
         """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
+        from surehand.history import change_logs  # lazy: change_logs, 2 ms
+
         base = os.path.join(self.session.state_dir or self.private_dir, "journals")
         history = self.session.settings.history
         limit_bytes = min(history.command_mb, history.limit_mb) << 20
@@ -231,6 +232,8 @@ class Shells:
 
     def finish_journal(self, folder: str) -> None:
         """Remove a command's journal, whose changes are in the history, or keep its folder for the next command."""
+        from surehand.history import change_logs  # lazy: change_logs, 2 ms
+
         lock = self._journals.pop(folder, None)
         spare = None if lock is None or self._spare_journals else change_logs.empty(folder, lock)
         if spare is not None:

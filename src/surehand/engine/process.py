@@ -23,6 +23,7 @@ from surehand.core.tool import Tool
 from surehand.files.protected_paths import PRIVATE, homes, inside
 from surehand.registry.importable import find_by_name, import_problem
 from surehand.sandbox.command import Command
+from surehand.sandbox.denials import explain
 
 if TYPE_CHECKING:
     from surehand.sandbox.protocol import Runner
@@ -135,8 +136,6 @@ def _print(data: bytes) -> None:
 
 def _explain_denial(crash: str, launcher: Runner) -> str:
     """Explain which rule of the sandbox a tool met, and which setting lifts it."""
-    from surehand.sandbox.denials import explain  # lazy: denials, 17 ms
-
     met = explain(crash, launcher.plan, 1)
     return f". {met} {_LIFTED}" if met or "ModuleNotFoundError" in crash else ""
 

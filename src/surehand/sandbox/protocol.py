@@ -136,9 +136,13 @@ def choose() -> Sandbox:
         from surehand.sandbox.linux.sandbox import LINUX  # lazy: sandbox, 1 ms; no other system can import it
 
         return LINUX
+    return _plain(f"{PLATFORM} has no Landlock and no namespaces")
+
+
+def _plain(why: str) -> Sandbox:
     from surehand.sandbox.none import PlainSandbox  # lazy: none, 9 ms; Linux does without its threads and processes
 
-    return PlainSandbox(f"{PLATFORM} has no Landlock and no namespaces")
+    return PlainSandbox(why)
 
 
 def abilities() -> Abilities:
@@ -156,6 +160,4 @@ async def start_open(plan: Plan) -> Runner:
     try:
         return await choose().start(plan)
     except SandboxFailure as failure:
-        from surehand.sandbox.none import PlainSandbox  # lazy: none, 9 ms
-
-        return await PlainSandbox(str(failure)).start(plan)
+        return await _plain(str(failure)).start(plan)

@@ -11,6 +11,7 @@ import re
 import sys
 from functools import lru_cache
 
+from surehand.shell.parser_process import PARSERS, ParserFailure
 from surehand.shell.plain import Node, parse_plain
 
 MAX_COMMAND_BYTES = 100_000
@@ -70,8 +71,6 @@ def _encode(command: str) -> bytes:
 
 
 def _run_parser(source: bytes) -> bytes:
-    from surehand.shell.parser_process import PARSERS, ParserFailure  # lazy: parser_process, 2 ms
-
     try:
         parser = PARSERS.take((parser_path(), "--to-json", "-ln", "bash"))
         code, printed, complaint = parser.parse(source, PARSER_TIMEOUT_S, MAX_TREE_BYTES)

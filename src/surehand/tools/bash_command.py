@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.args import Args, Field, hide_default
-from surehand.history.words import Author
 from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, bash
 from surehand.sandbox.protocol import Runner
 from surehand.shell import understand
@@ -113,6 +112,8 @@ def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runne
     """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
     if is_read_only(args, ctx) or why_unrecorded(args, ctx, launcher):
         return None
+    from surehand.history.words import Author  # lazy: words, 2 ms
+
     return shells.journal(Author.of(ctx, "Bash", describe(args)), launcher.plan)
 
 

@@ -12,8 +12,6 @@ from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside, within
-from surehand.history.change_logs import ChangeLog, free_reserve
-from surehand.history.words import Author
 from surehand.sandbox import protocol
 from surehand.sandbox.plan import take_out, trespasses
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from surehand.core.context import ToolContext
+    from surehand.history.change_logs import ChangeLog
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.command import Ended
     from surehand.sandbox.plan import Plan
@@ -60,6 +59,8 @@ class Settling:
 
     def _settle_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
         """Do so with what the keeper wrote down."""
+        from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
+
         log = ChangeLog(folder)
         beyond = [path for path in self.absent if not inside(path, self.plan.roots)]
         made = (*trespasses(beyond), *self._programs(ctx, ended, log))
@@ -78,6 +79,7 @@ class Settling:
 
     def _bring_in(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Bring what changed into the history; what the program answered must not be lost when that fails."""
+        from surehand.history.change_logs import free_reserve  # lazy: change_logs, 2 ms
         from surehand.history.command_changes import (  # lazy: command_changes, 25 ms
             INTERRUPTED,
             Recorded,
@@ -87,6 +89,7 @@ class Settling:
             record,
         )
         from surehand.history.history import HISTORY  # lazy: history, 35 ms
+        from surehand.history.words import Author  # lazy: words, 2 ms
 
         back: tuple[str, ...] = ()
         facts = ended.journal if ended is not None else None

@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.files import images, pdf
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
 from surehand.web.convert import Converter
 from surehand.web.fetch import Reply
@@ -164,8 +165,6 @@ def _show_document(made: Document, reply: Reply) -> Document:
             hint="Download it with Bash into the workspace and Read it there.",
         )
     if made.kind == "image":
-        from surehand.files import images  # lazy: images, 3 ms
-
         picture = images.prepare_picture(reply.body, made.url)
         size = f"{picture.original_width} x {picture.original_height} pixels, {len(reply.body):,} bytes"
         return replace(made, text=f"{picture.format} image {made.url}: {size}", picture=picture)
@@ -173,8 +172,6 @@ def _show_document(made: Document, reply: Reply) -> Document:
 
 
 def _pdf(made: Document, body: bytes) -> Document:
-    from surehand.files import pdf  # lazy: pdf, 2 ms
-
     with tempfile.TemporaryFile() as file:
         file.write(body)
         file.flush()
