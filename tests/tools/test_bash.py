@@ -186,6 +186,18 @@ async def test_lines_stream_as_progress_without_a_flood(sh: Bench) -> None:
     assert any("second" in text or "20000" in text for text in texts)
 
 
+async def test_a_command_sees_the_environment_as_it_is_now(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = "echo $PLAIN_NAME $LATER_TOKEN $HOME"
+    before = (await sh(shown)).output
+    monkeypatch.setenv("PLAIN_NAME", "set")
+    monkeypatch.setenv("LATER_TOKEN", "hidden")
+    assert (await sh(shown)).output == f"set {before}"
+    monkeypatch.setenv("PLAIN_NAME", "other")
+    assert (await sh(shown)).output == f"other {before}"
+    monkeypatch.delenv("PLAIN_NAME")
+    assert (await sh(shown)).output == before
+
+
 async def test_secrets_of_the_environment_do_not_reach_a_command(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     monkeypatch.setenv("DEPLOY_PASSWORD", "canary-2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from surehand.files.protected_paths import inside
 
@@ -131,3 +131,21 @@ def clean_environment(environment: Mapping[str, str], extra: Mapping[str, str] |
     kept.setdefault("LANG", "C.UTF-8")
     kept.update(extra or {})
     return kept
+
+
+class CleanEnvironment:
+    """What a command may see of this process's environment, looked through again only when that has changed."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Mapping[Any, Any], str, tuple[str, ...] | None] | None = None
+        self._kept: Mapping[str, str] = {}
+
+    def get(self, folder: str, writable: tuple[str, ...] | None) -> Mapping[str, str]:
+        """Return the variables of a command that can write in `writable` alone (None: everywhere)."""
+        # `os.environ` keeps the encoded variables in `_data`: comparing those spares decoding each of them.
+        known = vars(os.environ).get("_data") or dict(os.environ), folder, writable
+        if self._known != known:
+            caches = private_caches(folder, writable) if writable is not None else {}
+            self._kept = clean_environment(os.environ, caches)
+            self._known = dict(known[0]), folder, writable
+        return self._kept

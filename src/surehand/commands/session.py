@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands.environment import DEFAULT_PATH, clean_environment, private_caches
+from surehand.commands.environment import DEFAULT_PATH, CleanEnvironment
 from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
@@ -67,6 +67,7 @@ class Shells:
         self._for_tools: dict[tuple[str | bool, ...], Runner] = {}
         self.no_layers = ""
         """Why layers over the workspace could not be mounted, once that was found out."""
+        self._environment = CleanEnvironment()
         self._memory: ShellWithMemory | None = None
         self.turn = asyncio.Lock()
         """Held by the one command that uses the shell with memory."""
@@ -107,11 +108,11 @@ class Shells:
 
     def environment(self, call_id: str) -> dict[str, str]:
         """Return the variables a command of this session sees."""
+        plan = self._launcher.plan if self._launcher is not None else None
+        seen = self._environment.get(self.private_dir, plan.writable if plan is not None and plan.contained else None)
         own = {"TMPDIR": self.private_dir, "SUREHAND_SESSION": self.session.id, "SUREHAND_CALL": call_id}
         own |= number_settings(self.git_settings) if self.git_settings else {}
-        if self._launcher is not None and self._launcher.plan.contained:
-            own |= private_caches(self.private_dir, self._launcher.plan.writable)
-        return clean_environment(os.environ, {**own, **self.session.environment})
+        return {**seen, **own, **self.session.environment}
 
     def output_file(self, name: str) -> str | None:
         """Return where the whole of a long output goes."""

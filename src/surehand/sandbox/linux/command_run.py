@@ -6,9 +6,10 @@ import asyncio
 import fcntl
 import marshal
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, start_failure
 from surehand.sandbox.command_run import KILL, CommandRun
@@ -16,6 +17,9 @@ from surehand.sandbox.command_run import KILL, CommandRun
 if TYPE_CHECKING:
     from surehand.sandbox.linux.client import Seat
     from surehand.sandbox.plan import Plan
+
+_ENCODING: Final = sys.getfilesystemencoding()
+_ERRORS: Final = sys.getfilesystemencodeerrors()
 
 
 class Run(CommandRun):
@@ -143,7 +147,10 @@ def _payload(command: Command) -> dict[str, Any]:
     return {
         "argv": list(command.argv),
         "cwd": command.cwd,
-        "env": {os.fsencode(name): os.fsencode(value) for name, value in command.environment.items()},
+        "env": {  # as `os.fsencode` does, which takes three times as long
+            name.encode(_ENCODING, _ERRORS): value.encode(_ENCODING, _ERRORS)
+            for name, value in command.environment.items()
+        },
     }
 
 

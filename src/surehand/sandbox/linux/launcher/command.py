@@ -88,16 +88,14 @@ def _stand_alone(plan: dict[str, Any]) -> None:
 
 
 def _give_up(plan: dict[str, Any], ruleset: int) -> None:
+    """Give up what the keeper itself still needs; it is under the filter already."""
     if plan["limited"]:
         limits.apply(plan["limits"])
     if not plan["contained"]:
         return
     system.keep_capabilities(plan["capabilities"])
-    system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     if ruleset >= 0:
         landlock.restrict(ruleset)
-    if plan["seccomp"]:
-        seccomp.contain(plan["seccomp"])
 
 
 def _exec(

@@ -12,7 +12,7 @@ import os
 import select
 import time
 
-from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, system
+from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, seccomp, system
 from surehand.sandbox.linux.launcher import command, input_waits, tree, wire
 from surehand.sandbox.linux.launcher.journal import Journal
 
@@ -81,8 +81,11 @@ class Keeper:
         else:
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             os.setsid()
-        if plan["contained"]:  # once, for all commands: it takes forty system calls
+        if plan["contained"]:  # once, for all commands: forty system calls, and a filter that the kernel compiles
             system.bound_capabilities(plan["capabilities"])
+            system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
+            if plan["seccomp"]:
+                seccomp.contain(plan["seccomp"])
         self.ruleset = landlock.ruleset(
             plan["landlock"], plan["landlock_reads"], tcp_off=not self.namespaced and not plan["network"]
         )
