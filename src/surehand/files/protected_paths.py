@@ -129,11 +129,12 @@ def _folders_above(path: str) -> Iterable[str]:
 
 def _known_secrets(roots: Sequence[str]) -> Iterable[str]:
     """Yield the secrets of the home and the system that lie in no root."""
+    own = homes()
     for pattern in SECRET_PATTERNS:
         if "*" in pattern or pattern.startswith("!"):
             continue
         name = pattern.rstrip("/")
-        for path in [name] if name.startswith("/") else [os.path.join(home, name) for home in homes()]:
+        for path in [name] if name.startswith("/") else [os.path.join(home, name) for home in own]:
             if os.path.lexists(path) and not inside(path, roots):
                 yield os.path.realpath(path)
 

@@ -57,6 +57,12 @@ class PlainSandbox:
             raise SandboxFailure(f"nothing here contains a command: {self._why_not}")
         return PlainRunner(plan)
 
+    def start_ahead(self) -> None:
+        """Start nothing: there is no launcher."""
+
+    def end_ahead(self) -> None:
+        """End nothing."""
+
 
 class PlainRunner:
     """The commands of one session, each in a process group of its own."""

@@ -129,6 +129,14 @@ class Sandbox(Protocol):
         """Start a runner that enforces `plan`; raise SandboxFailure when this system cannot."""
         ...
 
+    def start_ahead(self) -> None:
+        """Start what the next runner needs whatever its plan will be, while a command is judged; in any thread."""
+        ...
+
+    def end_ahead(self) -> None:
+        """End what was started ahead and not used."""
+        ...
+
 
 def choose() -> Sandbox:
     """Return the sandbox of this system."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from surehand.core.secrets import is_secret, may_be_secret
-from surehand.files.protected_paths import changed_at, homes, inside
+from surehand.files.protected_paths import changed_at, homes, inside, within
 
 EMPTY: Final = ("/tmp", "/var/tmp")
 """Folders of the machine in whose place commands find private ones, empty and bounded in size."""
@@ -61,7 +61,7 @@ _MOST_ENTRIES: Final = 4_000
 _MOST_LOOKS: Final = 50
 _found: Final[dict[tuple[tuple[str, ...], int], tuple[tuple[int, ...], list[str]]]] = {}
 # Certificates of authorities are public, though they are `.pem` files.
-_PUBLIC: Final = ("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki", "/etc/ca-certificates", "/usr")
+_is_public: Final = within(("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki", "/etc/ca-certificates", "/usr"))
 
 
 def closed_trees(roots: Sequence[str]) -> tuple[str, ...]:
@@ -84,7 +84,9 @@ def _below(folder: str) -> list[str]:
 
 def shown_in(closed: Sequence[str], roots: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return what of toolchains lies in the closed trees, real and there, outermost alone."""
-    wanted = (os.path.realpath(path) for path in _toolchains(roots, environment))
+    # What is not there has no real path to look for: most of the folders that toolchains could have in a home.
+    there = filter(os.path.lexists, dict.fromkeys(_toolchains(roots, environment)))
+    wanted = map(os.path.realpath, there)
     found = dict.fromkeys(path for path in wanted if inside(path, closed) and path not in closed)
     above = [path for path in found if os.path.exists(path) and not _holds_home(path) and not is_secret(path)]
     return tuple(path for path in above if not any(path != each and inside(path, [each]) for each in above))
@@ -168,15 +170,19 @@ def _look(given: Sequence[str], depth: int, most: int) -> list[str]:
         if left <= 0 or below >= depth:
             break
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(os.fsencode(folder)) as entries:  # thousands of names, hardly any of which is decoded
                 for entry in entries:
                     left -= 1
                     is_folder = entry.is_dir(follow_symlinks=False)
-                    path = entry.path + "/" * is_folder
-                    if may_be_secret(os.fsencode(entry.name)) and is_secret(path) and not inside(entry.path, _PUBLIC):
-                        found.append(os.path.realpath(entry.path))
-                    elif is_folder and not inside(entry.path, _PUBLIC):
-                        waiting.append((entry.path, below + 1))
+                    if not is_folder and not may_be_secret(entry.name):
+                        continue
+                    path = os.fsdecode(entry.path)
+                    if _is_public(path):
+                        continue
+                    if may_be_secret(entry.name) and is_secret(path + "/" * is_folder):
+                        found.append(os.path.realpath(path))
+                    elif is_folder:
+                        waiting.append((path, below + 1))
         except OSError:
             continue
     return found

@@ -63,6 +63,8 @@ def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
 
 
 def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
+    if ctx.make_call is not None and ctx.session.peek(SHELLS) is None:  # it is to run, and a launcher to start for it
+        protocol.choose().start_ahead()
     effects = list(understand_call(args, ctx).effects)
     if why := find_alteration(args, ctx):
         effects.append(Unreadable(why))
@@ -266,6 +268,7 @@ def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
 
 async def _close() -> None:
     PARSERS.end()
+    protocol.choose().end_ahead()
 
 
 BASH: Final = Tool(

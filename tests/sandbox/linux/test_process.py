@@ -17,6 +17,8 @@ from surehand.core.settings import SandboxSettings
 from surehand.sandbox.command import Command, Ended, SandboxFailure
 from surehand.sandbox.linux import client, probe
 from surehand.sandbox.linux.client import Launcher
+from surehand.sandbox.linux.launcher import tree
+from surehand.sandbox.linux.sandbox import LinuxSandbox
 from surehand.sandbox.plan import closed_plan, open_plan
 
 
@@ -94,6 +96,20 @@ async def six_at_once(launcher: Launcher, name: str) -> None:
     wait = f"while [ $(ls | grep -c {name}) -lt 6 ]; do sleep 0.01; done"
     outcomes = await asyncio.gather(*(sh(launcher, f"touch {name}{number}; {wait}", 60) for number in range(6)))
     assert all(each.ended.exit_code == 0 for each in outcomes)
+
+
+async def test_a_process_that_was_started_ahead_becomes_the_launcher_or_ends(tmp_path: Path) -> None:
+    sandbox, before = LinuxSandbox(), set(tree.children(os.getpid()))
+    sandbox.start_ahead()
+    sandbox.start_ahead()
+    [waiting] = set(tree.children(os.getpid())) - before
+    started = await sandbox.start(open_plan(str(tmp_path), [], str(tmp_path)))
+    assert started.pid == waiting
+    assert bytes((await sh(started, "echo out")).stdout) == b"out\n"
+    sandbox.start_ahead()
+    sandbox.end_ahead()
+    await started.close()
+    assert set(tree.children(os.getpid())) == before
 
 
 async def test_commands_at_once_find_the_seats_of_those_before_them(

@@ -58,17 +58,10 @@ class Launcher:
         self._ready: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
 
     @classmethod
-    async def start(cls, plan: Plan) -> Launcher:
+    async def start(cls, plan: Plan, ahead: LauncherProcess | None = None) -> Launcher:
         """Start a launcher that enforces `plan`; raise SandboxFailure when this system cannot."""
-        if not sys.executable:
-            raise SandboxFailure("the launcher needs the path of this Python, which is not known")
-        try:
-            ours, theirs = wire.pair()
-            pid = _spawn(theirs.fileno())
-        except OSError as problem:
-            raise SandboxFailure(f"the launcher could not start: {problem.strerror}") from problem
-        theirs.close()
-        launcher = cls(pid, ours, plan)
+        process = ahead or LauncherProcess()
+        launcher = cls(process.pid, process.control, plan)
         await launcher._introduce()
         return launcher
 
@@ -249,7 +242,7 @@ class Launcher:
         while not _reap(self.pid):
             if time.monotonic() > deadline:
                 os.kill(self.pid, _KILL)
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.0005)
 
 
 class Seat:
@@ -329,6 +322,30 @@ class Seat:
         self._line.close()
         if self._command is not None:
             self._command.close()
+
+
+class LauncherProcess:
+    """The process of a launcher; it waits for its plan, and ends when our end of the line is closed before that."""
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise SandboxFailure("the launcher needs the path of this Python, which is not known")
+        try:
+            self.control, theirs = wire.pair()
+            self.pid = _spawn(theirs.fileno())
+        except OSError as problem:
+            raise SandboxFailure(f"the launcher could not start: {problem.strerror}") from problem
+        theirs.close()
+
+    async def enforce(self, plan: Plan) -> Launcher:
+        """Have it enforce `plan`; return the launcher it is from then on."""
+        return await Launcher.start(plan, self)
+
+    def end(self) -> None:
+        """End it; it has no plan and so nothing below it."""
+        self.control.close()
+        os.kill(self.pid, _KILL)
+        os.waitpid(self.pid, 0)
 
 
 def _spawn(control: int) -> int:

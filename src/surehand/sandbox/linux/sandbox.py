@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
+from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.linux import probe
 
 if TYPE_CHECKING:
     from surehand.sandbox.command import Abilities
-    from surehand.sandbox.linux.client import Launcher
+    from surehand.sandbox.linux.client import Launcher, LauncherProcess
     from surehand.sandbox.plan import Plan
 
 
@@ -16,6 +18,10 @@ class LinuxSandbox:
     """Namespaces, Landlock, seccomp and limits, enforced by a launcher."""
 
     kind = "linux"
+
+    def __init__(self) -> None:
+        self._ahead: LauncherProcess | None = None
+        self._starting = threading.Lock()
 
     def abilities(self) -> Abilities:
         """Return what the kernel offers."""
@@ -27,9 +33,29 @@ class LinuxSandbox:
 
     async def start(self, plan: Plan) -> Launcher:
         """Start a launcher that enforces `plan`; raise SandboxFailure when this system cannot."""
-        from surehand.sandbox.linux.client import Launcher  # lazy: client, 35 ms; seldom used
+        return await self._get_process(take=True).enforce(plan)
 
-        return await Launcher.start(plan)
+    def start_ahead(self) -> None:
+        """Start the process of the next launcher: an interpreter that waits for its plan. May be called in a thread."""
+        try:
+            self._get_process(take=False)
+        except SandboxFailure:
+            pass  # who starts the launcher is told
+
+    def _get_process(self, *, take: bool) -> LauncherProcess:
+        from surehand.sandbox.linux.client import LauncherProcess  # lazy: client, 35 ms; seldom used
+
+        with self._starting:
+            process = self._ahead or LauncherProcess()
+            self._ahead = None if take else process
+        return process
+
+    def end_ahead(self) -> None:
+        """End a process that was started ahead and that no launcher has taken."""
+        with self._starting:
+            ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.end()
 
 
 LINUX: Final = LinuxSandbox()
