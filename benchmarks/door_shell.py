@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness import VIBE_PACKAGES, Harness, process
 from benchmarks.public_door import Door, Peer, contestants, door, scratch
+from surehand.sandbox.linux import seccomp
+from surehand.sandbox.linux.launcher import wire
+from surehand.sandbox.linux.launcher.journal import Journal
 
 CALLS = 10
 VIBE = """
@@ -86,6 +92,28 @@ def fill_folder(folder: Path, count: int) -> None:
         (place / f"{number}.txt").write_bytes(b"file %d\n" % number)
 
 
+def _only_reported(command: str, folder: Path) -> None:
+    """Run a command whose changes are reported as ours are, each answered at once by a keeper that keeps nothing."""
+    ours, theirs = wire.pair()
+    if (pid := os.fork()) == 0:
+        os.chdir(folder)
+        wire.send(theirs, ("listen",), [seccomp.report_changes(seccomp.reporting())])
+        os.execv("/bin/bash", ["bash", "-c", command])
+    theirs.close()
+    received = wire.receive(ours)
+    assert received is not None
+    [listener] = received[1]
+    with tempfile.TemporaryDirectory() as log, select.epoll() as poll:
+        journal = Journal({}, os.open(log, os.O_RDONLY | os.O_DIRECTORY), [])
+        journal.finish()  # what follows belongs to no list
+        journal.listen(listener)
+        poll.register(listener, select.EPOLLIN)
+        while all(events & select.EPOLLIN and journal.answer(listener) for _, events in poll.poll()):
+            pass
+    os.close(listener)
+    os.waitpid(pid, 0)
+
+
 def _many_files(harness: Harness, folder: Path, app: Door) -> None:
     """Commands that change many files; each finds the same tree, made off the clock."""
     many = folder / "many"
@@ -99,10 +127,11 @@ def _many_files(harness: Harness, folder: Path, app: Door) -> None:
             f"Bash: {name}",
             [
                 ("asyncio bash -c", lambda command=command: asyncio.run(_spawned(command, folder, 1))),
+                ("floor: reported, nothing kept", lambda command=command: _only_reported(command, folder)),
                 ("surehand, with undo", lambda command=command: app.call("Bash", command=command)),
             ],
             goal=goal,
-            rounds=3,
+            rounds=5,
             warm=0,
             between=lambda count=count: fill_folder(many, count),
         )
