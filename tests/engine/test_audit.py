@@ -13,7 +13,7 @@ import pytest
 from surehand import Settings, Surehand, Tool, tool
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.events import Event
-from surehand.engine.audit import Audit, records, segments, verify
+from surehand.engine.audit import Audit, line_hash, records, segments, verify
 from surehand.policy.policy import Decision
 from surehand.testing import Says
 
@@ -80,8 +80,6 @@ def changed(lines: list[str]) -> list[str]:
 
 def rehashed(lines: list[str]) -> list[str]:
     """A forger who makes the changed line whole again breaks the next one."""
-    from surehand.engine.audit import line_hash
-
     record = json.loads(lines[2])
     record.pop("hash")
     record["tool"] = "forged"
@@ -153,6 +151,41 @@ def test_an_end_that_was_cut_off_shows_for_ever_also_after_further_calls_and_rot
     assert [fault.text for fault in found.faults] == [
         f"record 6 does not follow record {keep}: {5 - keep} missing before it"
     ]
+
+
+def forged(lines: list[str], count: int) -> list[str]:
+    """Return lines that continue a chain as it should be: whoever can write can hash."""
+    for _ in range(count):
+        last = json.loads(lines[-1])
+        text = json.dumps({"n": last["n"] + 1, "prev": last["hash"], "kind": "call"}, separators=(",", ":"))
+        lines = [*lines, f'{text[:-1]},"hash":"{line_hash(last["hash"], text)}"}}\n']
+    return lines
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 9])
+@pytest.mark.parametrize("head", ["kept", "removed", "emptied", "unreadable"])
+def test_an_end_that_was_cut_off_and_written_anew_shows_for_ever(tmp_path: Path, count: int, head: str) -> None:
+    path = filled(tmp_path)
+    path.write_text("".join(forged(lines_of(path)[:2], count)))
+    if head != "kept":
+        (tmp_path / "audit.head").write_text("" if head == "emptied" else "nonsense")
+    if head == "removed":
+        (tmp_path / "audit.head").unlink()
+    assert not verify(str(tmp_path)).ok
+    filled(tmp_path, 30, limit_bytes=1000)
+    filled(tmp_path, 1)
+    assert len(segments(str(tmp_path))) > 2
+    assert not verify(str(tmp_path)).ok
+
+
+def test_a_crash_at_the_very_first_record_breaks_nothing(tmp_path: Path) -> None:
+    Audit(str(tmp_path)).close()
+    begun = (tmp_path / "audit.head").read_bytes()
+    filled(tmp_path, 1)
+    (tmp_path / "audit.head").write_bytes(begun)
+    assert verify(str(tmp_path)).ok
+    filled(tmp_path, 1)
+    assert verify(str(tmp_path)).ok
 
 
 def test_rotation_sets_files_aside_and_the_chain_goes_on(tmp_path: Path) -> None:

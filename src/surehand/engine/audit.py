@@ -80,6 +80,18 @@ class Audit:
             self._head = os.open(os.path.join(self.folder, "audit.head"), flags, 0o600)
         if self._log < 0:
             self._log = os.open(self.path, flags | os.O_APPEND, 0o600)
+        if not os.fstat(self._head).st_size:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Write the head of a chain without a record: one that is missing later was taken away."""
+        fcntl.flock(self._head, fcntl.LOCK_EX)
+        try:
+            new = not os.fstat(self._log).st_size and not segments(self.folder)
+            if new and not os.fstat(self._head).st_size:
+                os.pwrite(self._head, _head_line(0, GENESIS), 0)
+        finally:
+            fcntl.flock(self._head, fcntl.LOCK_UN)
 
     def _note(self, problem: OSError | StateError) -> None:
         where = getattr(problem, "filename", None) or self.folder
@@ -268,10 +280,10 @@ class Audit:
         """Return number and hash of the last line, and where it ends.
 
         What the head remembers counts when it is further: then an end was cut off, and since numbers go on from there
-        the hole stays to be seen for ever. A line that was never finished is no record: it goes.
+        the hole stays to be seen for ever. Where what it remembers is gone, a hole is left for the same reason. A line
+        that was never finished is no record: it goes.
         """
-        head = _read_head(self._head) or (0, GENESIS)
-        window = _TAIL
+        head, window = _read_head(self._head), _TAIL
         tail = os.pread(self._log, window, max(size - window, 0))
         while window < size and tail.count(b"\n") < 2:  # a line may be longer than what is read at first
             window *= 4
@@ -280,15 +292,16 @@ class Audit:
             size -= cut
             os.ftruncate(self._log, size)
             tail = tail[:-cut]
-        for line in reversed(tail.splitlines()):
-            try:
-                record = json.loads(line)
-                found = int(record["n"]), str(record["hash"])
-            except (ValueError, KeyError, TypeError):
-                continue
-            # Between line and head a crash leaves the head behind, by what was written at once.
-            return (found if found[0] > head[0] else head), size
-        return head, size
+        last = next(filter(None, map(_place_of, reversed(tail.splitlines()))), None)
+        if head is None:  # it is written before the first record
+            begun = last is not None or bool(segments(self.folder))
+            return ((last[0] if last else 0) + begun, GENESIS), size
+        if last is None or last[0] <= head[0]:
+            return head, size
+        # Between line and head a crash leaves the head behind, by what was written at once.
+        first = head[0] == 0 and last[0] <= _BATCH + 1
+        known = first or any(_place_of(line) == head for _, _, line in lines(self.folder))
+        return (last if known else (last[0] + 1, head[1])), size
 
     def _rotate(self) -> None:
         number = max((each for each, _ in segments(self.folder)), default=0) + 1
@@ -325,6 +338,15 @@ def _facts(kind: str, call: ToolCall, tool: str, session_id: str, at: float, arg
 def line_hash(previous: str, text: str) -> str:
     """Return the hash of one line: over the hash before it and the record's own text."""
     return hashlib.sha256(f"{previous}\n{text}".encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _place_of(line: str | bytes) -> tuple[int, str] | None:
+    """Return number and hash of a line; None where it is no record."""
+    try:
+        record = json.loads(line)
+        return int(record["n"]), str(record["hash"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _head_line(number: int, digest: str) -> bytes:
@@ -449,7 +471,9 @@ def _end_faults(folder: str, number: int, hashes: dict[int, str]) -> list[Fault]
         return [Fault(path, 0, "it cannot be read")] if hashes else []
     if head[0] > number:
         return [Fault(os.path.join(folder, "audit.jsonl"), 0, f"the end is missing: records {number + 1} to {head[0]}")]
-    # A crash between line and head leaves the head one behind; what it names must still be there.
+    # A crash between line and head leaves the head behind; what it names must still be there.
+    if head[0] == 0 and number <= _BATCH + 1:
+        return []
     if hashes.get(head[0]) != head[1]:
         return [Fault(path, 0, f"record {head[0]} is not the one that was written")]
     return []
