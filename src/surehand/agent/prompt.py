@@ -36,7 +36,11 @@ def _format_instructions(one: Instructions, *, trusted: bool) -> str:
 
 # Foreign text: what comes from the web, a server or a stranger's file stands between marks that it cannot know.
 
-_LOOKS_LIKE_MARK: Final = re.compile(r"\[(begin|end)(\s+[0-9a-f]{4,})", re.IGNORECASE)
+_LOOKS_LIKE_MARK: Final = re.compile(
+    r"[\[\uff3b\u3010\u3014\u27e6](?=[\s/*_:#.]{0,9}(?:begin|end)[\s/*_:#.=\u00ad\u200b-\u200f\u2060\ufeff]{1,9}[0-9a-f]{4})",
+    re.IGNORECASE,
+)
+"""A bracket, a blank or number written in another way is still taken for a mark by who only skims."""
 _SAID_BY_US: Final = frozenset({"permission_denied", "timeout", "cancelled", "queue_full"})
 """Errors whose words are our own, whichever tool they are about."""
 
@@ -73,7 +77,7 @@ def mark_foreign_text(result: ToolResult) -> ToolResult:
 
 def _defuse_marks(text: str) -> str:
     """Return text in which nothing looks like one of the marks: a reader need not compare their numbers."""
-    return _LOOKS_LIKE_MARK.sub(r"(\1\2", text)
+    return _LOOKS_LIKE_MARK.sub("(", text)
 
 
 def _defuse_block(block: Block) -> Block:
