@@ -16,6 +16,8 @@ from typing import Any, Final
 from surehand.core.frozen import frozen
 
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_PLAIN_PORT: Final = "80"
+"""The port that is meant where none is named."""
 CLOSE_S: Final = 4.0
 
 
@@ -41,14 +43,14 @@ class ServedAddress:
 
     def knows(self, host: str, port: int) -> bool:
         """Say whether `host[:port]` of a request is a name of this server, compared exactly."""
-        found = _HOST.fullmatch(host.lower())
-        if found is None:
+        host, further = host.lower(), {each.lower() for each in self.names}
+        if host in further:  # a proxy before us, named with its port or without
+            return True
+        found = _HOST.fullmatch(host)
+        if found is None or (found[2] or _PLAIN_PORT) != str(port):
             return False
-        name, given = found[1], found[2]
-        if given is not None and int(given) != port:
-            return host.lower() in (each.lower() for each in self.names)  # a proxy before us, named with its port
         local = ("127.0.0.1", "localhost", "[::1]") if is_loopback(self.host) else ()
-        return name in {each.lower() for each in (*local, self.shown, *self.names)}
+        return found[1] in {*local, self.shown.lower(), *further}
 
     def refusal(self, headers: Sequence[tuple[bytes, bytes]], port: int) -> tuple[int, str] | None:
         """Return the status and the words for a request whose head is not to be trusted; None for a sound one."""
@@ -66,8 +68,10 @@ class ServedAddress:
         return None
 
     def _is_own(self, origin: str, port: int) -> bool:
-        scheme, mark, host = origin.partition("://")
-        return bool(mark) and scheme.lower() in ("http", "https") and self.knows(host, port)
+        scheme, mark, host = origin.lower().partition("://")
+        if scheme == "https":  # that of a proxy before us: this server has no certificate
+            return host in {each.lower() for each in self.names}
+        return bool(mark) and scheme == "http" and self.knows(host, port)
 
 
 async def serve_app(app: Any, address: ServedAddress, port: int, announce: Callable[[int], None]) -> None:
