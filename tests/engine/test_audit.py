@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,24 +89,24 @@ def rehashed(lines: list[str]) -> list[str]:
     return [*lines[:2], f'{text[:-1]},"hash":"{digest}"}}\n', *lines[3:]]
 
 
-@pytest.mark.parametrize(
-    ("tamper", "says"),
-    [
-        (changed, "audit.jsonl:3: record 3 was changed"),
-        (rehashed, "audit.jsonl:4: record 4 does not continue record 3"),
-        (lambda lines: [*lines[:2], *lines[3:]], "record 4 does not follow record 2: 1 missing"),
-        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "does not follow"),
-        (lambda lines: lines[:-2], "the end is missing: records 4 to 5"),
-        (lambda lines: lines[1:], "record 2 does not follow record 0: 1 missing"),
-        (lambda lines: [*lines, lines[-1]], "record 5 does not follow record 5"),
-        (lambda lines: [*lines[:2], "garbage\n", *lines[2:]], "audit.jsonl:3: the line is broken"),
-        (lambda lines: [*lines[:-1], lines[-1][:20]], "the line is broken"),
-        (lambda lines: [], "the end is missing: records 1 to 5"),
-    ],
-)
-def test_every_kind_of_tampering_is_found(tmp_path: Path, tamper: object, says: str) -> None:
+TAMPERINGS: list[tuple[Callable[[list[str]], list[str]], str]] = [
+    (changed, "audit.jsonl:3: record 3 was changed"),
+    (rehashed, "audit.jsonl:4: record 4 does not continue record 3"),
+    (lambda lines: [*lines[:2], *lines[3:]], "record 4 does not follow record 2: 1 missing"),
+    (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "does not follow"),
+    (lambda lines: lines[:-2], "the end is missing: records 4 to 5"),
+    (lambda lines: lines[1:], "record 2 does not follow record 0: 1 missing"),
+    (lambda lines: [*lines, lines[-1]], "record 5 does not follow record 5"),
+    (lambda lines: [*lines[:2], "garbage\n", *lines[2:]], "audit.jsonl:3: the line is broken"),
+    (lambda lines: [*lines[:-1], lines[-1][:20]], "the line is broken"),
+    (lambda lines: [], "the end is missing: records 1 to 5"),
+]
+
+
+@pytest.mark.parametrize(("tamper", "says"), TAMPERINGS)
+def test_every_kind_of_tampering_is_found(tmp_path: Path, tamper: Callable[[list[str]], list[str]], says: str) -> None:
     path = filled(tmp_path)
-    path.write_text("".join(tamper(lines_of(path))))  # type: ignore[operator]
+    path.write_text("".join(tamper(lines_of(path))))
     found = verify(str(tmp_path))
     assert not found.ok
     assert any(says in str(fault) for fault in found.faults), [str(fault) for fault in found.faults]

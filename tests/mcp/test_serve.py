@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def noisy() -> str:
 
 
 @contextmanager
-def started(workspace: Path, *more: str) -> Iterator[Client]:
+def started(workspace: Path, *more: str) -> Generator[Client]:
     made = Client(workspace, *more)
     try:
         yield made
@@ -86,7 +86,7 @@ def started(workspace: Path, *more: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path: Path) -> Generator[Client]:
     folder = tmp_path / ".surehand" / "tools"
     folder.mkdir(parents=True)
     (folder / "noisy.py").write_text(NOISY)
@@ -100,7 +100,13 @@ def test_a_client_on_stdio_gets_answers_errors_and_a_clean_end(client: Client, t
     assert client.read()["error"]["code"] == -32700
     client.write('{"jsonrpc": "2.0", "neither": "request nor answer"}')
     assert client.read()["error"]["code"] == -32600
-    for number, wrong in enumerate(({"id": 50, "params": []}, {"id": 51, "jsonrpc": "1.0"}, {"id": None}, {"id": 1.5})):
+    refused_ones: list[dict[str, Any]] = [
+        {"id": 50, "params": []},
+        {"id": 51, "jsonrpc": "1.0"},
+        {"id": None},
+        {"id": 1.5},
+    ]
+    for number, wrong in enumerate(refused_ones):
         client.send({"jsonrpc": "2.0", "method": "ping", **wrong})
         refused = client.read()
         assert refused["error"]["code"] == -32600
@@ -226,7 +232,7 @@ def test_two_gateways_that_name_each_other_do_not_go_round_in_circles(tmp_path: 
 @asynccontextmanager
 async def listening(
     workspace: Path, token: str | None = "correct horse battery", allow: tuple[str, ...] = ()
-) -> AsyncIterator[tuple[str, list[Any]]]:
+) -> AsyncGenerator[tuple[str, list[Any]]]:
     apps: list[Surehand] = []
 
     def open_app(approver: Any, root: str | None) -> Surehand:
@@ -403,7 +409,7 @@ async def test_each_http_session_has_a_session_of_its_own_that_ends_with_it(tmp_
 
 
 async def test_what_is_kept_for_lost_streams_is_bounded() -> None:
-    kept = Remembered()
+    kept, last = Remembered(), ""
     for number in range(60):
         result = {"content": [{"type": "text", "text": "x" * 1_000_000}]}
         last = await kept.store_event("one", types.JSONRPCResponse(jsonrpc="2.0", id=number, result=result))
