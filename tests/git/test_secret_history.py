@@ -113,3 +113,49 @@ async def test_a_repository_without_secrets_asks_nothing_and_what_is_added_is_se
         commit(tmp_path, "two", id_rsa="key\n")
         assert verdict(app, "git log -p") == "ask"
         assert verdict(app, "git show") == "ask"
+
+
+REACHING = """
+git log -p .
+git log -p ./
+git log -p ':!a'
+git log -p --full-diff a
+git show :/two
+git log -p :/four
+git log -p -1 --skip=1
+git log -1 -p --grep=two
+git log -n1 -p -S KEY
+git log -1 -p --author=t HEAD~1
+git log -1 -p -- '*env*'
+git log -p --branches=main clean
+git log -p --glob=heads clean
+git log -p --tags=dirty clean
+git show ORIG_HEAD
+git log -p ORIG_HEAD
+git log -p nosuchname
+git grep KEY ':/two'
+"""
+
+
+@pytest.mark.parametrize("command", REACHING.strip().splitlines())
+async def test_revisions_and_paths_are_taken_as_git_takes_them(repository: Path, command: str) -> None:
+    (repository / ".git" / "ORIG_HEAD").write_text(git("rev-parse", "dirty", cwd=repository))
+    async with scratch_app(repository) as app:
+        assert verdict(app, command) != "allow"
+        for plain in ("git log -p a", "git show :a", "git log -p -1", "git log -p -1 --stat", "git show HEAD -- a"):
+            assert verdict(app, plain) == "allow", plain
+
+
+async def test_what_is_only_staged_or_only_in_the_reflog_is_reached_too(tmp_path: Path) -> None:
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    commit(tmp_path, "one", a="1\n")
+    commit(tmp_path, "two", _DOT_env="KEY=canary\n")
+    git("reset", "-q", "--hard", "HEAD~1", cwd=tmp_path)
+    async with scratch_app(tmp_path) as app:
+        assert verdict(app, "git log -p") == "allow"
+        assert verdict(app, "git grep --cached KEY") == "allow"
+        for command in ("git log -g -p", "git reflog -p", "git log -p --reflog", "git show HEAD@{1}"):
+            assert verdict(app, command) != "allow", command
+        (tmp_path / ".env").write_text("KEY=canary\n")
+        git("add", "-f", ".env", cwd=tmp_path)
+        assert verdict(app, "git grep --cached KEY") != "allow"

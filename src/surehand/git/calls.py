@@ -33,6 +33,17 @@ _TAKES_VALUE: Final = re.compile(
 _TAKES_VALUE_IN_GREP: Final = re.compile(r"-[efmABCO]|--(?:max-depth|threads|context|max-count)")
 
 
+_MANY: Final = re.compile(
+    r"-g|--(?:all|branches|tags|remotes|glob|reflog|walk-reflogs|bisect|alternate-refs|indexed-objects|stdin|merge)(?:=.*)?"
+)
+"""Options that name revisions by their kind or elsewhere: everything there is may be meant."""
+_SHOWS_ALIKE: Final = re.compile(
+    r"-\d+|-n\d*|--max-count(?:=\d+)?|-[puw]+|-U\d+|--(?:patch|stat|oneline|graph|decorate|no-color|color|abbrev-commit|"
+    r"date|format|pretty|unified|word-diff|numstat|name-only|name-status|no-ext-diff|no-textconv)(?:=.*)?"
+)
+"""Options of `log` that leave which commits are shown."""
+
+
 @frozen
 class GitCall:
     """A git command taken apart: the folder of `-C`, the subcommand, and the words after it."""
@@ -52,6 +63,8 @@ class PrintedRevisions:
     revisions: tuple[str, ...]
     most: int | None = None
     """How many commits at most."""
+    staged: bool = False
+    """Whether it prints what is in the index, too."""
 
 
 def parse_call(words: Sequence[str]) -> GitCall | None:
@@ -80,7 +93,7 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     if name == "stash" and words[:1] == ("show",):
         return PrintedRevisions("commits", _operands(words[1:]) or ("refs/stash",))
     if name == "reflog":
-        name, words = "log", words[1:] if words[:1] == ("show",) else words
+        name, words = "log", ("-g", *(words[1:] if words[:1] == ("show",) else words))
     if name == "show":
         given = _options(words)
         hidden = any(_NO_PATCH.fullmatch(word) for word in given) and not any(_PATCH.fullmatch(word) for word in words)
@@ -88,7 +101,8 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     if name in ("log", "whatchanged", "rev-list"):
         if not any(_PATCH.fullmatch(word) for word in words):
             return None
-        return PrintedRevisions("history", _operands(words) or ("HEAD",), _most(words))
+        whole = ("HEAD",) if "--full-diff" in words else ()
+        return PrintedRevisions("history", (*_operands(words), *whole) or ("HEAD",), _most(words))
     if name == "range-diff":
         return PrintedRevisions("history", _operands(words))
     if name == "diff-tree" and any(_PATCH.fullmatch(word) for word in words):
@@ -112,9 +126,8 @@ def _judge_grep(words: Sequence[str]) -> PrintedRevisions | None:
     given = any(word.startswith(("-e", "-f")) for word in words)
     operands = _operands(words, _TAKES_VALUE_IN_GREP)
     revisions = operands if given else operands[1:]
-    if "--cached" in words:
-        revisions = (*revisions, "HEAD")
-    return PrintedRevisions("trees", revisions) if revisions else None
+    staged = "--cached" in words
+    return PrintedRevisions("trees", revisions, staged=staged) if revisions or staged else None
 
 
 def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tuple[str, ...]:
@@ -128,8 +141,8 @@ def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tu
             skip = False
         elif word.startswith("-"):
             skip = takes.fullmatch(word) is not None
-            if word in ("--all", "--branches", "--tags", "--remotes", "--reflog", "-g", "--walk-reflogs"):
-                found.append("--all")
+            if _MANY.fullmatch(word):
+                found += ["--all", "--reflog"]
         else:
             found.append(word)
     return tuple(found)
@@ -143,6 +156,9 @@ def _options(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> lis
 
 
 def _most(words: Sequence[str]) -> int | None:
+    """Return how many commits are shown at most, where these are the newest ones."""
+    if "--" in words or not all(_SHOWS_ALIKE.fullmatch(word) for word in words if word.startswith("-")):
+        return None
     for at, word in enumerate(words):
         number = re.fullmatch(r"-(\d+)|-n(\d+)|--max-count=(\d+)", word)
         if number:

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from surehand.git.calls import GitCall, prints
-from surehand.git.config import settings_of
+from surehand.git.config import read_plain, settings_of
+from surehand.git.index import read_tracked
 from surehand.git.repositories import Repository, is_repository, repositories_around
 
 _TIMEOUT_S: Final = 10.0
@@ -34,11 +35,15 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
     repository = next((each for each in repositories_around(folder) if is_repository(each)), None)
     if printed is None or repository is None:
         return ""
+    if printed.staged and (found := next((x.path for x in read_tracked(repository.git_dir) if is_secret(x.path)), "")):
+        return found
     try:
         with _bare_view(repository) as view:
             if printed.reach == "blobs":
                 return _secret_blob(view, list(printed.revisions), is_secret)
-            commits = _resolve_names(view, printed.revisions)
+            commits, paths = _resolve_names(view, printed.revisions, folder)
+            if not commits and not printed.staged and not all(map(os.path.isfile, paths)):
+                commits = _resolve_names(view, ("HEAD",), folder)[0]
             if not commits:
                 return ""
             key = (repository.common, (printed.reach, str(printed.most), *sorted(commits)))
@@ -90,19 +95,42 @@ def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
     return ""
 
 
-def _resolve_names(view: str, names: Iterable[str]) -> list[str]:
-    """Return the commits and trees that words stand for, those that are left out with `^`; other words are paths."""
+def _resolve_names(view: str, names: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
+    """Return the commits and trees that words stand for, those that are left out with `^`, and the paths among them.
+
+    Raises ValueError for a word that is neither: what it stands for is not known here.
+    """
     found: list[str] = []
+    paths: list[str] = []
     for name in names:
+        if name == "--reflog":
+            found += _git(view, "rev-list", "--no-walk", "--reflog").decode("ascii", "replace").split()
+            continue
         revision, colon, _ = name.partition(":")
-        word = revision if colon else name
-        single = ".." not in word and not word.startswith(("^", "--")) and bool(word)
-        for asked in (f"{word}^{{commit}}", f"{word}^{{tree}}") if single else (word,):
-            done = _run(view, "rev-parse", "--revs-only", "--quiet", asked) if asked else None
-            if done is not None and done.returncode == 0 and done.stdout:
+        word = name if name.startswith(":/") else revision if colon else name
+        if not word:  # `:path` is one in the index, of which the policy knows; `:!path` a pattern
+            paths += [name] if name[1:2] in ("!", "^", "(") else []
+            continue
+        single = ".." not in word and not word.startswith(("^", "--"))
+        for asked in (f"{word}^{{commit}}", f"{word}^{{tree}}") if single and word == revision else (word,):
+            done = _run(view, "rev-parse", "--revs-only", "--quiet", asked)
+            if done.returncode == 0 and done.stdout:
                 found += done.stdout.decode("ascii", "replace").split()
                 break
-    return list(dict.fromkeys(found))
+        else:
+            if word != "--all":  # there may be no reference yet
+                paths.append(_find_path(folder, name))
+    return list(dict.fromkeys(found)), paths
+
+
+def _find_path(folder: str, name: str) -> str:
+    """Return the file a word names in a folder or one above it, wherever git is run; raise ValueError for none."""
+    while not os.path.lexists(path := os.path.join(folder, name)):
+        above = os.path.dirname(folder)
+        if above == folder:
+            raise ValueError(name)
+        folder = above
+    return path
 
 
 @contextmanager
@@ -117,11 +145,10 @@ def _bare_view(repository: Repository) -> Generator[str]:
         for name in ("objects", "refs", "packed-refs", "logs", "shallow"):
             if os.path.exists(path := os.path.join(repository.common, name)):
                 os.symlink(path, os.path.join(view, name))
-        with (
-            open(os.path.join(repository.git_dir, "HEAD"), "rb") as head,
-            open(os.path.join(view, "HEAD"), "wb") as own,
-        ):
-            own.write(head.read(4096))
+        for name in ("HEAD", *(each for each in os.listdir(repository.git_dir) if each.endswith("_HEAD"))):
+            head = read_plain(os.fsencode(os.path.join(repository.git_dir, name)), 1 << 20)
+            with open(os.path.join(view, name), "wb") as own:
+                own.write(head or b"")
         yield view
 
 
