@@ -292,7 +292,7 @@ class Audit:
             size -= cut
             os.ftruncate(self._log, size)
             tail = tail[:-cut]
-        last = next(filter(None, map(_place_of, reversed(tail.splitlines()))), None)
+        last = next(filter(None, map(_parse_position, reversed(tail.splitlines()))), None)
         if head is None:  # it is written before the first record
             begun = last is not None or bool(segments(self.folder))
             return ((last[0] if last else 0) + begun, GENESIS), size
@@ -300,7 +300,7 @@ class Audit:
             return head, size
         # Between line and head a crash leaves the head behind, by what was written at once.
         first = head[0] == 0 and last[0] <= _BATCH + 1
-        known = first or any(_place_of(line) == head for _, _, line in lines(self.folder))
+        known = first or any(_parse_position(line) == head for _, _, line in lines(self.folder))
         return (last if known else (last[0] + 1, head[1])), size
 
     def _rotate(self) -> None:
@@ -340,7 +340,7 @@ def line_hash(previous: str, text: str) -> str:
     return hashlib.sha256(f"{previous}\n{text}".encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _place_of(line: str | bytes) -> tuple[int, str] | None:
+def _parse_position(line: str | bytes) -> tuple[int, str] | None:
     """Return number and hash of a line; None where it is no record."""
     try:
         record = json.loads(line)
