@@ -127,7 +127,7 @@ def test_another_terminal_applies_what_the_question_shows(workspace: Path) -> No
         (row,) = waiting
         assert "stamp" in row["text"]
         assert surehand(workspace, "approvals", "allow", row["id"])[0] == 0
-        out, _ = invoked.communicate(timeout=30)
+        out, _ = invoked.communicate(timeout=120)
     finally:
         invoked.kill()
         invoked.wait()

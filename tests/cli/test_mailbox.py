@@ -135,7 +135,7 @@ async def test_a_served_call_waits_for_a_terminal(tmp_path: Path) -> None:
         row = await asyncio.to_thread(waiting, tmp_path)
         assert row["source"] == "mcp"
         await asyncio.to_thread(approvals, "allow", row["id"], cwd=tmp_path)
-        result = await asyncio.wait_for(calling, 30)
+        result = await asyncio.wait_for(calling, 120)
         assert not result.is_error
     assert (tmp_path / "a.txt").read_text() == "one\n"
 

@@ -210,7 +210,7 @@ def test_approvals_are_listed_and_answered(workspace: Path, capsys: pytest.Captu
     assert rows[0]["tool"] == "deploy"
     assert said(capsys, "approvals", "show", rows[0]["id"])[1]["text"].startswith("deploy asks for permission")
     assert said(capsys, "approvals", "allow", rows[0]["id"])[0] == 0
-    assert process.communicate(timeout=30)[0].strip() == "deployed"
+    assert process.communicate(timeout=120)[0].strip() == "deployed"
 
 
 def test_audit_shows_and_verifies(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

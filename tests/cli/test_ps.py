@@ -100,7 +100,7 @@ def test_what_runs_is_listened_to_and_stopped_from_another_process(
     assert ps("stop", "agent_1", cwd=tmp_path)["status"] == "cancelled"
     assert rows_by_id(ps(cwd=tmp_path)).keys() == {"task_1", "task_2", "bg_task_1"}
     # Looking on from outside does not take from the session what it has not seen itself.
-    said, _ = program.communicate("\n", timeout=30)
+    said, _ = program.communicate("\n", timeout=120)
     assert said.startswith("begun\n")
 
 

@@ -448,7 +448,7 @@ def test_an_interrupted_call_is_cancelled(tmp_path: Path) -> None:
         assert process.poll() is None
         os.sched_yield()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert json.loads(out)["error"]["code"] == "cancelled"
     assert b"Traceback" not in err

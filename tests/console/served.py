@@ -49,13 +49,13 @@ class Served:
 
     async def until(self, wanted: Callable[[Feed], bool]) -> None:
         """Wait until the console knows something."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not wanted(self.console.feed):
                 await asyncio.sleep(0.01)
 
     async def until_read(self) -> None:
         """Wait until somebody reads the stream."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not self.console.feed.readers:
                 await asyncio.sleep(0.01)
 
@@ -70,7 +70,7 @@ async def serve_console(*, signed_in: bool = True) -> AsyncGenerator[Served]:
         serving = asyncio.create_task(serve_app(console.app, address, 0, ports.put_nowait))
         try:
             port = await ports.get()
-            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
                 served = Served(console, port, client, console.access.make_code())
                 if signed_in:
                     await served.sign_in()

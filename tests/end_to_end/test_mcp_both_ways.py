@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ TOKEN = "correct horse battery staple"
 
 
 @asynccontextmanager
-async def served(workspace: Path, port: int = 0) -> AsyncIterator[str]:
+async def served(workspace: Path, port: int = 0) -> AsyncGenerator[str]:
     def open_app(approver: Any, root: str | None) -> Surehand:
         return Surehand(root or workspace, settings=Settings(), approver=approver, keep_state=False)
 
@@ -32,7 +32,7 @@ async def served(workspace: Path, port: int = 0) -> AsyncIterator[str]:
         yield await urls.get()
     finally:
         task.cancel()
-        await asyncio.wait([task], timeout=10)
+        await asyncio.wait([task], timeout=60)
         await serving.close()
 
 
@@ -49,8 +49,8 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def client(workspace: Path, url: str, header: str = "Bearer ${FAR_SECRET}") -> AsyncIterator[Surehand]:
-    servers = {"far": McpServerSettings(url=url, headers={"Authorization": header}, timeout=20)}
+async def client(workspace: Path, url: str, header: str = "Bearer ${FAR_SECRET}") -> AsyncGenerator[Surehand]:
+    servers = {"far": McpServerSettings(url=url, headers={"Authorization": header}, timeout=120)}
     async with Surehand(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
         app.servers.get("far")._pauses_s = (0.1, 0.2)  # pyright: ignore[reportPrivateUsage]
         yield app

@@ -42,7 +42,7 @@ async def until(
 ) -> list[dict[str, Any]]:
     """Return the events up to the first that is wanted."""
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for event in events:
             found.append(event)
             if wanted(event):
@@ -143,7 +143,7 @@ async def test_a_call_that_a_tool_made_names_its_parent(tmp_path: Path) -> None:
 
 async def test_a_refused_call_says_which_rule_refused_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A=1")
-    settings = Settings(permissions=PermissionSettings(deny=["Read(a.txt)"]))
+    settings = Settings(permissions=PermissionSettings(deny=("Read(a.txt)",)))
     async with follow_sessions() as events:
         async with Surehand(tmp_path, settings=settings) as app:
             await app.call("Read", {"file_path": "a.txt"})

@@ -46,7 +46,7 @@ def ask(request: Row, wait_s: float = 20.0) -> Any:
 
 async def waiting_question(wanted: Callable[[Row], bool] = lambda row: True) -> Row:
     """Return the question that waits, once one does."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             found = [row for row in (await ask({"want": "questions"}))["questions"] if wanted(row)]
             if found:
@@ -246,7 +246,7 @@ async def test_a_running_call_is_stopped_by_the_channel(tmp_path: Path) -> None:
     async with Surehand(tmp_path, tools=[wait]) as app:
         app.bus.subscribe(lambda event: started.append(event.call_id) if event.kind == "call_started" else None)
         call = asyncio.create_task(app.call("wait"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not (started and (await ask({"want": "stop_call", "id": started[0]})).get("ok")):
                 await asyncio.sleep(0.01)
         result = await call

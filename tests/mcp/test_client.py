@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,7 +37,7 @@ def rough(*words: str, **more: Any) -> McpServerSettings:
 @asynccontextmanager
 async def opened(
     workspace: Path, *, says: str = "once", rules: tuple[str, ...] = (), **servers: Any
-) -> AsyncIterator[Surehand]:
+) -> AsyncGenerator[Surehand]:
     settings = Settings(permissions=PermissionSettings(allow=rules))
     async with Surehand(workspace, settings=settings, approver=Says(says), mcp_servers=servers) as app:
         app.servers._pauses_s = (0.05, 0.1)  # pyright: ignore[reportPrivateUsage]
@@ -102,8 +102,8 @@ async def test_a_remote_tool_without_a_rule_asks_and_shows_what_it_says_of_itsel
         result = await app.call("rough:echo", {"text": "hi"})
         assert result.error is not None
         assert result.error.code == "permission_denied"
-        question = app.executor.permissions.approver.asked[0]  # pyright: ignore[reportAttributeAccessIssue]
-        assert "Does echo." in question.text()
+        approver: Any = app.executor.permissions.approver
+        assert "Does echo." in approver.asked[0].text()
     async with opened(tmp_path, says="no", rules=("mcp__rough__echo",), rough=rough()) as app:
         assert (await app.call("rough:echo", {"text": "hi"})).ok
         denied = await app.call("rough:fail")
@@ -275,7 +275,8 @@ async def test_calls_to_a_dead_server_fail_with_why_and_its_tools_are_taken_out(
 
 async def test_a_server_that_hangs_is_timed_out_and_others_go_on(tmp_path: Path) -> None:
     async with opened(tmp_path, rough=rough(timeout=4.0), other=rough()) as app:
-        await app.servers.ready("other")
+        for name in ("rough", "other"):
+            await app.servers.ready(name)
         hung, fine = await asyncio.gather(app.call("rough:hang"), app.call("other:echo", {"text": "fine"}))
         assert fine.output == "fine"
         assert hung.error is not None
@@ -297,7 +298,8 @@ async def test_a_server_that_never_speaks_is_reported(tmp_path: Path, greeting: 
 
 async def test_a_silent_server_holds_up_only_its_own_tools(tmp_path: Path) -> None:
     async with opened(tmp_path, rough=rough(), silent=rough("", "silent")) as app:
-        problems = await app.connect_servers(patience_s=2.0)
+        await app.servers.ready("rough")
+        problems = await app.connect_servers(patience_s=0.5)
         assert list(problems) == ["silent"]
         assert "its tools come when it answers" in problems["silent"]
         assert (await app.call("rough:echo", {"text": "here"})).output == "here"
@@ -440,7 +442,8 @@ async def test_a_description_that_changes_after_approval_asks_again_with_the_dif
         result = await app.call("rough:notes")
         assert result.error is not None
         assert result.error.code == "permission_denied"
-        text = app.executor.permissions.approver.asked[0].text()  # pyright: ignore[reportAttributeAccessIssue]
+        approver: Any = app.executor.permissions.approver
+        text = approver.asked[0].text()
         assert "differently since it was approved" in text
         assert '-  "description": "Keeps notes."' in text or '- "description": "Keeps notes."' in text
         assert "\u200b" not in text
@@ -545,7 +548,7 @@ class Elsewhere(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        info = {"serverInfo": {"name": "e", "version": "1"}, "capabilities": {"tools": {}}}
+        info: dict[str, Any] = {"serverInfo": {"name": "e", "version": "1"}, "capabilities": {"tools": {}}}
         results: dict[str, Any] = {
             "initialize": {"protocolVersion": asked.get("params", {}).get("protocolVersion"), **info},
             "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]},

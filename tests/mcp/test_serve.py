@@ -247,7 +247,7 @@ async def listening(
         yield await urls.get(), apps
     finally:
         task.cancel()
-        await asyncio.wait([task], timeout=10)
+        await asyncio.wait([task], timeout=60)
         await serving.close()
 
 
@@ -323,7 +323,7 @@ async def raw(url: str, head: str, content: bytes) -> tuple[bytes, bool]:
     ]
     writer.write(("".join(lines) + head + "\r\n").encode() + content)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await writer.drain()
             return await reader.read(), True
     except TimeoutError:
@@ -462,7 +462,7 @@ async def test_a_connection_that_is_cut_ends_its_command(tmp_path: Path, era: st
 
 
 async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.05)
 
