@@ -77,6 +77,39 @@ def test_a_link_is_judged_by_its_name_and_by_where_it_leads(tmp_path: Path) -> N
     assert verdict(by_name, workspace, ReadPath(str(workspace / "out" / "x")), read_only=True) == "deny"
 
 
+def test_a_path_that_was_judged_is_judged_anew_once_it_leads_elsewhere(tmp_path: Path) -> None:
+    workspace, other = tmp_path / "ws", tmp_path / "other"
+    workspace.mkdir()
+    other.write_text("x")
+    (workspace / "real").write_text("x")
+    link, rules = workspace / "link", policy("allow Edit(./link)", "allow Edit(./real)")
+    link.symlink_to(workspace / "real")
+    for effect in (ReadPath(str(link)), WritePath(str(link))):
+        assert rules.judge(request(workspace, effect, read_only=True)).verdict == "allow"
+    link.unlink()
+    link.symlink_to(other)
+    for effect in (ReadPath(str(link)), WritePath(str(link))):
+        assert rules.judge(request(workspace, effect, read_only=True)).verdict == "ask"
+
+
+def test_a_file_that_was_judged_is_denied_once_it_is_a_secret_by_another_name(tmp_path: Path) -> None:
+    notes, rules = tmp_path / "notes", policy()
+    notes.write_text("x")
+    assert rules.judge(request(tmp_path, ReadPath(str(notes)), read_only=True)).verdict == "allow"
+    (tmp_path / ".env").hardlink_to(notes)
+    assert rules.judge(request(tmp_path, ReadPath(str(notes)), read_only=True)).verdict == "deny"
+
+
+def test_a_path_that_was_judged_is_judged_anew_in_another_mode_and_with_another_grant(tmp_path: Path) -> None:
+    rules, effect = policy(), WritePath(str(tmp_path / "a"))
+    asked = request(tmp_path, effect)
+    assert rules.judge(asked).verdict == "ask"
+    assert rules.judge(request(tmp_path, effect, mode="accept-edits")).verdict == "allow"
+    assert rules.judge(request(tmp_path, effect, mode="plan")).verdict == "deny"
+    assert rules.judge(request(tmp_path, effect, grants=["Edit(./a)"])).verdict == "allow"
+    assert rules.judge(asked).verdict == "ask"
+
+
 def test_dots_that_climb_through_a_link_are_judged_by_where_they_end(tmp_path: Path) -> None:
     workspace, other = tmp_path / "ws", tmp_path / "other"
     workspace.mkdir()

@@ -99,9 +99,13 @@ def default_rules() -> tuple[Rule, ...]:
 
 
 class Matching:
-    """The rules in force for one request, found by what they are about."""
+    """The rules in force for one request, found by what they are about.
 
-    def __init__(self, book: RuleBook, roots: Roots, request: Request) -> None:
+    `place` is what the only path of the request stands for, where that is known already.
+    """
+
+    def __init__(self, book: RuleBook, roots: Roots, request: Request, place: ResolvedPath | None = None) -> None:
+        self._place = place
         self.request = request
         self.book = book
         self.roots = roots
@@ -113,7 +117,7 @@ class Matching:
 
     def resolve(self, path: str) -> ResolvedPath:
         """Return the place a path stands for; of many paths, where their folders lead is asked once for each folder."""
-        return self.roots.resolve(path, self._folders)
+        return self._place or self.roots.resolve(path, self._folders)
 
     @cached_property
     def trusted_files(self) -> frozenset[str]:

@@ -64,10 +64,10 @@ PathEffect = ReadPath | WritePath | DeletePath
 class Judgement:
     """The judgement of one request; made, asked for its `decision`, and dropped."""
 
-    def __init__(self, policy: Policy, request: Request) -> None:
+    def __init__(self, policy: Policy, request: Request, place: ResolvedPath | None = None) -> None:
         self.policy = policy
         self.request = request
-        self.rules = Matching(policy.book, policy.roots(request), request)
+        self.rules = Matching(policy.book, policy.roots(request), request, place)
         self.cover: Rule | None = None
         """The allow rule for the tool as a whole, if there is one: it covers effects inside the roots."""
 
@@ -363,6 +363,14 @@ def _protection(
     if place.inside or allow or (reads and public_file(place)):
         return None
     return Guard("ask", f"{place.real} is outside the workspace")
+
+
+def has_other_names(place: ResolvedPath) -> bool:
+    """Say whether a file has more names than this one."""
+    try:
+        return os.lstat(place.real).st_nlink > 1
+    except (OSError, ValueError):
+        return False
 
 
 def _secret_by_another_name(rules: Matching, place: ResolvedPath) -> str:

@@ -11,13 +11,13 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from surehand.core.effects import DeletePath, Effect, RunCommand, WritePath
+from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
 from surehand.policy.book import RuleBook
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import path_floor
-from surehand.policy.judge import Judgement
+from surehand.policy.judge import Judgement, has_other_names
 from surehand.policy.paths import Roots, compile_pattern, fold_name, has_wildcard, pattern_key
 from surehand.policy.rules import Kind, Rule, Verdict, grant
 from surehand.policy.sources import rules_in_force
@@ -31,6 +31,7 @@ __all__ = ["Both", "Decision", "JudgedEffect", "MatchedRule", "Policy", "Request
 
 _FREEDOM: tuple[str, ...] = ("plan", "default", "accept-edits", "bypass")
 _NEUTRAL: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+PATHS_REMEMBERED: Final = 2000
 _ELSEWHERE: Final = ("-C", "--git-dir", "--work-tree")
 
 
@@ -62,6 +63,7 @@ class Policy:
         self.capable = capable
         self._book: RuleBook | None = None
         self._plain: dict[tuple[object, ...], tuple[Decision, object]] = {}
+        self._paths: dict[tuple[object, ...], Decision] = {}
         self._roots: dict[tuple[str, tuple[str, ...]], Roots] = {}
 
     @classmethod
@@ -119,6 +121,48 @@ class Policy:
         return decision
 
     def _judge_anew(self, request: Request) -> Decision:
+        """Judge a request; one that reads or writes a single path, once for all that the verdict depends on."""
+        effects = request.effects
+        if not effects or len(effects) > 1 or request.tool_settings is not None or request.confined:
+            return self._judge_effects(request)
+        effect = effects[0]
+        if not isinstance(effect, ReadPath | WritePath) or effect.recursive:
+            return self._judge_effects(request)
+        place, reads = self.roots(request).resolve(effect.path), isinstance(effect, ReadPath)
+        if reads and has_other_names(place):  # which ones is looked for on the disk
+            return self._judge_effects(request)
+        key = (
+            reads,
+            effect.path,
+            place.given,
+            place.real,
+            place.inside,
+            None if reads else trusted_files(request.workspace),
+            request.tool,
+            request.aliases,
+            request.module,
+            request.read_only,
+            request.needs_permission,
+            request.always_asks,
+            request.level,
+            request.workspace,
+            request.roots,
+            request.cwd,
+            request.mode,
+            tuple(request.grants),
+            request.origins,
+            request.source,
+            os.environ.get("SUREHAND_HOME"),
+        )
+        decision = self._paths.get(key)
+        if decision is None:
+            if len(self._paths) >= PATHS_REMEMBERED:
+                self._paths.clear()
+            # The path is not resolved again: a link turned round meanwhile must not give another's verdict to it.
+            decision = self._paths[key] = Judgement(self, request, place).decision()
+        return decision
+
+    def _judge_effects(self, request: Request) -> Decision:
         if request.confined and request.effects and (left := leaves(request.effects, request.cwd, self.roots(request))):
             return Decision("deny", left)
         return Judgement(self, request).decision()

@@ -112,11 +112,11 @@ def fingerprints(root: str) -> dict[str, str]:
 
 def trusted_files(workspace: str) -> frozenset[str]:
     """Return the files, by their real paths, that a trusted folder was trusted with; none for any other folder."""
-    root = os.path.realpath(workspace)
     try:
         changed = os.stat(_store()).st_mtime_ns
     except OSError:
         return frozenset()
+    root = os.path.realpath(workspace)
     key = (_store(), changed, root)
     if _remembered.get("key") != key:
         files = cast("dict[str, str]", _load().get(root, {}).get("files", {}))
