@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from surehand import Surehand, ToolCall
+from surehand.policy.approvals import Answer, Question
 from surehand.testing import Says
 
 
@@ -64,3 +65,37 @@ async def test_an_approver_of_one_call_cannot_allow_what_a_rule_denies(tmp_path:
         result = await app.executor.run(call, app.session, app.selection, approver=yes)
         assert not result.ok
         assert yes.asked == []
+
+
+async def test_a_file_that_changes_while_an_edit_is_asked_about_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+
+    class Meanwhile(Says):
+        async def ask(self, question: Question) -> Answer:
+            assert question.preview is not None
+            assert "+two" in question.preview.diff
+            path.write_text("one, and more\n")
+            return await super().ask(question)
+
+    async with Surehand(tmp_path, approver=Meanwhile()) as app:
+        await app.call("Read", {"file_path": "a.txt"})
+        result = await app.call("Edit", {"file_path": "a.txt", "old_string": "one", "new_string": "two"})
+        assert result.error is not None
+        assert result.error.details["number"] == 7
+        assert path.read_text() == "one, and more\n"
+
+
+async def test_an_edit_that_is_asked_about_is_shown_and_told_with_the_same_diff(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "link.txt").symlink_to("a.txt")
+    says = Says()
+    async with Surehand(tmp_path, approver=says) as app:
+        for name in ("a.txt", "link.txt"):
+            await app.call("Read", {"file_path": name})
+            old, new = ("one", "1") if name == "a.txt" else ("1", "one")
+            result = await app.call("Edit", {"file_path": name, "old_string": old, "new_string": new})
+            shown = says.asked[-1].preview
+            assert shown is not None
+            assert result.data["diff"] == shown.diff
+            assert f"+++ {tmp_path / name}" in shown.diff

@@ -23,6 +23,7 @@ from surehand.core.events import EventKind
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.tool import DryRun, Flag, Permission, Preview, Tool
 from surehand.engine.questions import OpenQuestions
+from surehand.engine.running import check_once
 from surehand.engine.workers import Workers
 from surehand.policy.approvals import Answer, Approver, Question, digest
 from surehand.policy.paths import Roots
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _STRICTNESS: Final = {"allow": 0, "ask": 1, "deny": 2}
 _KEPT: Final = "own word"
+_PREVIEWED: Final = "previewed"
 _MUST_TRY: Final = "the settings want a dry run, and what it changes looked at, before it is applied"
 _SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
 
@@ -172,14 +174,22 @@ class Permissions:
         """Return what the call would do, found out by the tool itself, or None when it cannot say."""
         if tool.preview is None:
             return None
-        if inspect.iscoroutinefunction(tool.preview):
+        if beforehand := ctx.once(_PREVIEWED, list[Any]):
+            shown = beforehand.pop()
+        elif inspect.iscoroutinefunction(tool.preview):
             shown = await tool.preview(args, ctx)
         else:
             shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
-            shown = await shown if inspect.isawaitable(shown) else shown
+        shown = await shown if inspect.isawaitable(shown) else shown
         if shown is not None and shown.dry_run is not None:
             tell("dry_run_made", tool, ctx, shown.dry_run, call=ctx.call, exit_code=shown.data.get("exit_code"))
         return shown
+
+    def shows_always(self, tool: Tool) -> bool:
+        """Say whether every question about a tool shows a preview, worked out in a thread, and somebody is there."""
+        if tool.preview is None or tool.preview_when_asked is not True or inspect.iscoroutinefunction(tool.preview):
+            return False
+        return not self.questions.has_nobody(self.approver)
 
     def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
         """Say whether a call needs a dry run and a question even where a rule allows it."""
@@ -339,6 +349,16 @@ class Permissions:
             hint=f"Asked because: {decision.reason}. Do it another way, or {allow} (`--allow` on the command line).",
             details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
         )
+
+
+def check_and_preview(tool: Tool, args: Any, ctx: ToolContext) -> None:
+    """Check a call and work out what its question shows: a way to a thread costs as much as either."""
+    check_once(tool, args, ctx)
+    try:
+        shown = tool.preview(args, ctx) if tool.preview is not None else None
+    except Exception:  # the question comes upon it again, and says it
+        return
+    ctx.once(_PREVIEWED, list[Any]).append(shown)
 
 
 def _written(decision: Decision) -> list[str]:

@@ -21,7 +21,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
 from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.tool import Tool
-from surehand.engine.ask import Permissions, discard_dry_run, narrow
+from surehand.engine.ask import Permissions, check_and_preview, discard_dry_run, narrow
 from surehand.engine.bus import Bus
 from surehand.engine.children import make_child_call, refuse_wider
 from surehand.engine.errors import (
@@ -379,7 +379,7 @@ class Executor:
         if decision.verdict == "deny":
             raise self.permissions.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
-            await self._check(tool, args, ctx)
+            await self._check(tool, args, ctx, shows=decision.verdict == "ask" and self.permissions.shows_always(tool))
         return call, ctx, args, decision, told, repairs
 
     async def _prepare(
@@ -412,12 +412,15 @@ class Executor:
             timeout = max(timeout, APPLYING_S)
         return Prepared(call, tool, args, ctx, decision, settings, timeout, (*told, *repairs), dry_run)
 
-    async def _check(self, tool: Tool, args: Any, ctx: ToolContext) -> None:
+    async def _check(self, tool: Tool, args: Any, ctx: ToolContext, *, shows: bool = False) -> None:
+        """Check a call's preconditions; with `shows`, work out on the same way what its question will show."""
         if inspect.iscoroutinefunction(tool.check):
             await tool.check(args, ctx)
         elif tool.check is not None:
             # Checks read files: in a thread, so that a slow disk holds up nobody else.
-            await self.workers.submit(lambda: check_once(tool, args, ctx))
+            await self.workers.submit(
+                lambda: check_and_preview(tool, args, ctx) if shows else check_once(tool, args, ctx)
+            )
 
     async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call

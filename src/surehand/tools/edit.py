@@ -10,9 +10,8 @@ from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
 from surehand.core.tool import Preview, Tool
-from surehand.files.paths import real_path
 from surehand.tools.edit_checks import EDIT_CHECKS
-from surehand.tools.file_write import FileWrite, Replace
+from surehand.tools.file_write import FileWrite, Replace, locate
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 
@@ -38,7 +37,7 @@ def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
 
 def resources(args: Any, ctx: ToolContext) -> list[str]:
     """Name the file that no two calls may write at once."""
-    return [f"file:{real_path(ctx.resolve(args.file_path))}"]
+    return [f"file:{locate(ctx, ctx.resolve(args.file_path))[1]}"]
 
 
 def check(args: EditArgs, ctx: ToolContext) -> None:

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from surehand.core.tool import Preview
     from surehand.tools.edit_checks import Check
 
+_LOOKED: Final = "looked at"
+_HELD_WHILE_ASKED_BYTES: Final = 256 * 1024
+"""The largest file whose content stays in memory while somebody is asked about its change."""
 _BESIDE_BYTES: Final = 900_000
 """From this size on the digest of the new bytes and what is told of them are worked out while they are written."""
 T = TypeVar("T")
@@ -82,6 +85,9 @@ class Examined:
     edits: Sequence[Replace] = ()
     encoding: Encoding = UTF8
     splices: Sequence[Splice] = ()
+    path: str = ""
+    diff: str = ""
+    """What the edits change in the file of this name, where somebody was to see it."""
 
 
 EXAMINED: Final[Kept[dict[str, Examined]]] = Kept("examined", make=lambda session: {})
@@ -100,7 +106,7 @@ class FileWrite:
         self.content = content
         """The whole new content (Write), or None for edits."""
         self.path = ctx.resolve(file_path)
-        self.roots, self.real = ctx.once(f"where {file_path}", lambda: _where(ctx, self.path))
+        self.roots, self.real = locate(ctx, self.path)
         self.folder_path, self.name = os.path.split(self.real)
         self.folder = -1
         self.fd = -1
@@ -118,6 +124,8 @@ class FileWrite:
         self.parts: list[bytes | memoryview] = []
         self.base: bytes | None = None
         """What the session has read, where others changed the file since and their change is to be merged."""
+        self.diff = ""
+        """What the edits change, where it was worked out already."""
         self.others_diff = ""
         """What others changed since the file was read, where that was merged."""
         self.summary = ""
@@ -157,13 +165,20 @@ class FileWrite:
 
     def check_before_question(self, checks: tuple[Check, ...]) -> None:
         """Run the layers that may be told before anyone is asked: of a path outside the roots the arguments alone."""
-        self.look(checks if not self.outside else tuple(each for each in checks if each.layer < 2))
+        if self.outside:
+            self.look(tuple(each for each in checks if each.layer < 2))
+        elif len(self.look(checks).data) <= _HELD_WHILE_ASKED_BYTES:
+            self.ctx.once(_LOOKED, lambda: self)
 
     def preview(self, checks: tuple[Check, ...]) -> Preview:
         """Say exactly what would change; nothing is written."""
-        self.look(checks)
-        shown = describe_preview(self)
-        self.forget()
+        looked: FileWrite | None = self.ctx.once(_LOOKED, lambda: None)  # by the check, a moment ago
+        shown = describe_preview(looked or self.look(checks))
+        kept = (looked or self)._examine_content()
+        if kept is None or len(kept.data) > _HELD_WHILE_ASKED_BYTES:
+            self.forget()
+        elif kept.edits:
+            kept.path, kept.diff = self.path, shown.diff
         return shown
 
     def commit(self, tool: str) -> ToolResult:
@@ -328,8 +343,8 @@ class FileWrite:
     @property
     def outside(self) -> bool:
         """Whether it lies in none of the session's roots: nothing of it is told before somebody permitted it."""
-        roots = (*self.ctx.session.roots, *map(os.path.realpath, self.ctx.session.roots))
-        return root_of(self.real, roots) is None
+        roots = self.ctx.session.roots
+        return root_of(self.real, roots) is None and root_of(self.real, [*map(os.path.realpath, roots)]) is None
 
     @property
     def is_folder(self) -> bool:
@@ -380,6 +395,7 @@ class FileWrite:
         if kept is None or kept.edits != self.edits:
             return False
         self.encoding, self.splices = kept.encoding, list(kept.splices)
+        self.diff = kept.diff if kept.path == self.path else ""
         return True
 
     def keep(self) -> None:
@@ -410,12 +426,12 @@ def _holds_parts(data: bytes, parts: Sequence[bytes | memoryview]) -> bool:
     return at == len(data)
 
 
-def _where(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
+def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
     """Return the roots to open a path beneath, and where it leads.
 
     Found out once for a call: a link turned round between the judgement and the write does not move the write.
     """
-    return readable_roots(ctx, path), real_path(path)
+    return ctx.once(f"where {path}", lambda: (readable_roots(ctx, path), real_path(path)))
 
 
 def _all_bytes(fd: int, size: int) -> bytes:

@@ -110,7 +110,7 @@ def _first_line(write: FileWrite) -> int:
 
 def _diff(write: FileWrite, limit_lines: int | None, line: int | None = None) -> str:
     if write.content is None and write.exists:
-        return splice_diff(write.data, write.splices, write.encoding, write.path, first_line=line)
+        return write.diff or splice_diff(write.data, write.splices, write.encoding, write.path, first_line=line)
     if max(len(write.data), write.new_size) > HELD_BYTES:
         return _large_diff(write)
     after = write.encoding.decode(b"".join(write.parts), "replace")
