@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from surehand.core.errors import ToolFailure
-from surehand.files.text import Splice, apply_splices
+from surehand.files.text import Splice, splice_bytes
 from surehand.history.contents import Stream, _spliced_blocks  # pyright: ignore[reportPrivateUsage]
 from surehand.testing import scratch_app
 
@@ -43,10 +43,14 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), eval(sys.argv[3])))
 """
 
 
-def within_room(workspace: Path, room: int, *calls: tuple[str, dict[str, Any]]) -> None:
-    """Make calls in a process that may take only so much memory more than it has when it begins."""
+def within_room(workspace: Path, room: int, calls: object) -> None:
+    """Make calls in a process that may take only so much memory more than it has when it begins, arguments included.
+
+    `calls` may be an expression: what it comes to is there before the room is measured.
+    """
+    code = calls if isinstance(calls, str) else repr(calls)
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(workspace), str(room), repr(calls)],
+        [sys.executable, "-c", CHILD, str(workspace), str(room), code],
         capture_output=True,
         text=True,
         check=False,
@@ -76,8 +80,47 @@ def test_a_large_file_is_deleted_changed_and_brought_back_in_little_memory(tmp_p
         ("Bash", {"command": "echo more >> large"}),
         ("Undo", {}),
     ]
-    within_room(workspace, 40 * MB, *calls)
+    within_room(workspace, 40 * MB, calls)
     assert digest(large) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
+@pytest.mark.parametrize("size", [56, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_large_file_is_edited_written_and_brought_back_in_little_memory(tmp_path: Path, size: int) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    large, half = workspace / "large", ("a line with é\r\n" * (size * MB // 32)).encode()
+    large.write_bytes(half + b"here\r\nit is\r\n" + half)
+    before = digest(large)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("Read", {"file_path": "large", "limit": 1}),
+        ("Edit", {"file_path": "large", "old_string": "here\nit is\n", "new_string": "here\nand\nthere\n"}),
+        (
+            "MultiEdit",
+            {
+                "file_path": "large",
+                "edits": [
+                    {"old_string": "and\nthere", "new_string": "both"},
+                    {"old_string": "here\nboth\n", "new_string": "all\n"},
+                ],
+            },
+        ),
+    ]
+    within_room(workspace, 48 * MB, calls)
+    assert large.read_bytes() == half + b"all\r\n" + half
+    content = f"'é and more\\n' * ({size} * 2**20 // 12)"
+    writes = f"""[
+        ("Undo", {{"all_sessions": True}}),
+        ("Undo", {{"all_sessions": True}}),
+        ("Read", {{"file_path": "large", "limit": 1}}),
+        ("Write", {{"file_path": "large", "content": {content}}}),
+        ("Write", {{"file_path": "new", "content": {content}}}),
+        ("Undo", {{"file": "large"}}),
+    ]"""
+    within_room(workspace, 48 * MB, writes)
+    assert (workspace / "new").read_bytes() == ("é and more\n" * (size * 2**20 // 12)).encode()
+    assert digest(large) == before
+    assert sorted(os.listdir(workspace)) == ["large", "new"]
 
 
 async def test_a_large_content_that_was_damaged_in_the_store_is_never_put_back(tmp_path: Path) -> None:
@@ -107,7 +150,7 @@ def test_splices_on_blocks_are_splices_on_the_whole(block: int) -> None:
         [Splice(number, number + 1, b"-" * (number % 4)) for number in range(0, 60, 2)],
     ):
         blocks = [whole[at : at + block] for at in range(0, 60, block)]
-        assert b"".join(_spliced_blocks(blocks, splices)) == b"".join(apply_splices(whole, splices))
+        assert b"".join(_spliced_blocks(blocks, splices)) == b"".join(splice_bytes(whole, splices))
 
 
 def test_a_stream_ends_where_its_content_ends_and_tells_what_is_damaged() -> None:

@@ -92,6 +92,9 @@ def test_the_digest_changes_with_anything_that_runs() -> None:
         digest("Bash", "1", {"command": "ls"}, "/b"),
     ]
     assert len({base, *others}) == 6
+    long = "x" * 3_000_000
+    texts = [{"a": long}, {"a": long[1:]}, {"a": f"{long[1:]}y"}, {"b": long}, {"a": long, "b": ""}, {"a": ""}]
+    assert len({digest("Write", "1", each, "/") for each in texts}) == 6
     assert digest("T", "1", {"a": 1, "b": 2}, "/") == digest("T", "1", {"b": 2, "a": 1}, "/")
 
 

@@ -316,10 +316,15 @@ def _convert_plain(value: Any, hint: Any, nested: bool = True) -> Any:
 
 def _encodes(text: str) -> bool:
     try:
-        text.encode()
+        for start in range(0, len(text), _ENCODED_AT_ONCE):
+            text[start : start + _ENCODED_AT_ONCE].encode()
     except UnicodeEncodeError:
         return False  # a lone surrogate: pydantic refuses it
     return True
+
+
+_ENCODED_AT_ONCE: Final = 1 << 20
+"""Characters: a whole text may be very long, and nothing is wanted of its bytes."""
 
 
 # -- what pydantic checks ---------------------------------------------------------------------------------------------

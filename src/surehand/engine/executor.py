@@ -418,9 +418,8 @@ class Executor:
             await tool.check(args, ctx)
         elif tool.check is not None:
             # Checks read files: in a thread, so that a slow disk holds up nobody else.
-            await self.workers.submit(
-                lambda: check_and_preview(tool, args, ctx) if shows else check_once(tool, args, ctx)
-            )
+            work = check_and_preview if shows else check_once
+            await self.workers.submit(partial(work, tool, args, ctx))
 
     async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
+from surehand.files.streamed import Part, Streamed
 
 _PARTS_AT_ONCE: Final = 512
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EACCES})
@@ -37,7 +38,7 @@ def replace_file(
     folder: int,
     name: str,
     temporary: str,
-    parts: Iterable[bytes | memoryview],
+    parts: Iterable[Part],
     like: int,
     mode: int | None = None,
     *,
@@ -71,7 +72,7 @@ def create_file(
     folder: int,
     name: str,
     temporary: str,
-    parts: Iterable[bytes | memoryview],
+    parts: Iterable[Part],
     mode: int | None,
     *,
     flush: bool = True,
@@ -102,12 +103,24 @@ def _after(written: os.stat_result, fd: int) -> os.stat_result:
     return status if (status.st_mtime_ns, status.st_size) == (written.st_mtime_ns, written.st_size) else written
 
 
-def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
+def write_all(fd: int, parts: Iterable[Part]) -> None:
     """Write all parts, however few bytes the system takes at a time; what is no list is written as it comes."""
     if not isinstance(parts, list | tuple):
         for part in parts:
             write_all(fd, [part])
         return
+    if any(isinstance(part, Streamed) for part in parts):
+        for part in parts:
+            if isinstance(part, Streamed):
+                part.write_to(fd)
+            else:
+                write_held(fd, [part])
+        return
+    write_held(fd, [part for part in parts if not isinstance(part, Streamed)])
+
+
+def write_held(fd: int, parts: Iterable[bytes | memoryview]) -> None:
+    """Write parts that are in memory."""
     left = [memoryview(part).cast("B") for part in parts]
     while left:
         written = os.writev(fd, left[:_PARTS_AT_ONCE])

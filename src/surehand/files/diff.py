@@ -16,6 +16,7 @@ from typing import AnyStr, Final
 from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
 from surehand.files.sanitize import visible
+from surehand.files.streamed import Bytes
 from surehand.files.text import Encoding, Splice, line_at, with_feeds
 
 CONTEXT: Final = 3
@@ -45,7 +46,7 @@ class Block:
 
 
 def splice_diff(
-    data: bytes, splices: Sequence[Splice], encoding: Encoding, path: str, *, first_line: int | None = None
+    data: Bytes, splices: Sequence[Splice], encoding: Encoding, path: str, *, first_line: int | None = None
 ) -> str:
     """Return the unified diff of `splices`, read from the lines they touch and three around.
 
@@ -152,7 +153,7 @@ def snippet(
     return "\n".join(shown)
 
 
-def _blocks(data: bytes, splices: Sequence[Splice], encoding: Encoding) -> Iterator[Block]:
+def _blocks(data: Bytes, splices: Sequence[Splice], encoding: Encoding) -> Iterator[Block]:
     """Turn splices into blocks of whole lines; splices on touching lines make one block."""
     spans = [
         (_line_start(data, splice.start, encoding), _touched_stop(data, splice, encoding), splice) for splice in splices
@@ -170,7 +171,7 @@ def _blocks(data: bytes, splices: Sequence[Splice], encoding: Encoding) -> Itera
         yield Block(group[0][0], group[-1][1], [], [])
 
 
-def _touched_stop(data: bytes, splice: Splice, encoding: Encoding) -> int:
+def _touched_stop(data: Bytes, splice: Splice, encoding: Encoding) -> int:
     """Return where the lines a splice touches end: through the line after it when it eats or adds a line end."""
     feed = encoding.encode("\n")
     ends_clean = splice.end > splice.start and data[splice.end - encoding.unit : splice.end] == feed
@@ -179,7 +180,7 @@ def _touched_stop(data: bytes, splice: Splice, encoding: Encoding) -> int:
     return _line_stop(data, splice.end, encoding)
 
 
-def _trim_block(data: bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
+def _trim_block(data: Bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
     # A line longer than we look is shown by a part of it.
     opening = "" if _begins_line(data, start, encoding) else "…"
     closing = "" if stop == len(data) or _begins_line(data, stop, encoding) else "…\n"
@@ -197,7 +198,7 @@ def _trim_block(data: bytes, start: int, stop: int, splices: list[Splice], encod
     return Block(start, stop, old[head : len(old) - tail], new[head : len(new) - tail])
 
 
-def _near(data: bytes, blocks: list[Block], encoding: Encoding) -> Iterator[list[Block]]:
+def _near(data: Bytes, blocks: list[Block], encoding: Encoding) -> Iterator[list[Block]]:
     """Group blocks whose context lines meet."""
     group: list[Block] = []
     for block in blocks:
@@ -209,7 +210,7 @@ def _near(data: bytes, blocks: list[Block], encoding: Encoding) -> Iterator[list
         yield group
 
 
-def _hunk(data: bytes, group: list[Block], above: list[str], encoding: Encoding) -> tuple[list[str], int, int]:
+def _hunk(data: Bytes, group: list[Block], above: list[str], encoding: Encoding) -> tuple[list[str], int, int]:
     body = [line for each in above for line in _mark_line(" ", each)]
     old_count = new_count = len(above)
     for index, block in enumerate(group):
@@ -336,11 +337,11 @@ def _split(text: str) -> list[str]:
     return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def _text(data: bytes, start: int, end: int, encoding: Encoding) -> str:
+def _text(data: Bytes, start: int, end: int, encoding: Encoding) -> str:
     return encoding.decode(data[start:end], "replace") if start < end else ""
 
 
-def _line_start(data: bytes, position: int, encoding: Encoding) -> int:
+def _line_start(data: Bytes, position: int, encoding: Encoding) -> int:
     """Return where the line that holds `position` begins, or a place in it when it is longer than we look."""
     feed, floor = encoding.encode("\n"), max(0, position - _REACH_BYTES)
     at = data.rfind(feed, floor, position)
@@ -351,7 +352,7 @@ def _line_start(data: bytes, position: int, encoding: Encoding) -> int:
     return floor or (len(encoding.bom) if data.startswith(encoding.bom) else 0)
 
 
-def _line_stop(data: bytes, position: int, encoding: Encoding) -> int:
+def _line_stop(data: Bytes, position: int, encoding: Encoding) -> int:
     feed, ceiling = encoding.encode("\n"), min(len(data), position + _REACH_BYTES)
     at = data.find(feed, position, ceiling)
     while at >= 0 and at % encoding.unit:
@@ -359,18 +360,18 @@ def _line_stop(data: bytes, position: int, encoding: Encoding) -> int:
     return at + len(feed) if at >= 0 else ceiling
 
 
-def _begins_line(data: bytes, position: int, encoding: Encoding) -> bool:
+def _begins_line(data: Bytes, position: int, encoding: Encoding) -> bool:
     unit = encoding.unit
     return position <= len(encoding.bom) or data[position - unit : position] == encoding.encode("\n")
 
 
-def _line_ends(data: bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:
+def _line_ends(data: Bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:
     if limit is not None and end - start > LINE_LIMIT * limit:
         return limit
     return _text(data, start, end, encoding).count("\n") if encoding.unit > 1 else data.count(b"\n", start, end)
 
 
-def _lines_before(data: bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
+def _lines_before(data: Bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     start = position
     for _ in range(count if _begins_line(data, position, encoding) else 0):
         if start <= len(encoding.bom) or position - start > LINE_LIMIT * count:
@@ -379,7 +380,7 @@ def _lines_before(data: bytes, position: int, encoding: Encoding, count: int = C
     return _split(_text(data, start, position, encoding))
 
 
-def _lines_after(data: bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
+def _lines_after(data: Bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     stop = position
     for _ in range(count if _begins_line(data, position, encoding) else 0):
         if stop >= len(data) or stop - position > LINE_LIMIT * count:

@@ -166,3 +166,14 @@ def read_up_to(fd: int, limit: int) -> bytes:
         parts.append(part)
         position += len(part)
     return b"".join(parts)
+
+
+def read_to_end(fd: int, size: int) -> bytes:
+    """Read to the end of a file that has (or had) `size` bytes; asking for one more spares a second call."""
+    data = os.read(fd, size + 1)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while part := os.read(fd, CHUNK):
+        parts.append(part)
+    return b"".join(parts)

@@ -22,6 +22,7 @@ from typing import Final, Literal
 
 from surehand.core.frozen import frozen
 from surehand.files.encodings import LEGACY, PAIRS, guess_beside_strays, guesses, western
+from surehand.files.streamed import Bytes, LargeBytes, Part, Streamed, join_parts
 
 Newline = Literal["\n", "\r\n", "\r"]
 
@@ -91,8 +92,10 @@ _BARE_WIDE: Final = (
 )
 
 
-def detect(data: bytes) -> Encoding | None:
+def detect(data: Bytes) -> Encoding | None:
     """Return the encoding of a file's bytes, or None for a binary file."""
+    if isinstance(data, LargeBytes):
+        return _BOMS[0] if data.bom else UTF8
     for encoding in _BOMS:
         if data.startswith(encoding.bom) and (encoding.codec == "utf-8" or _decodes(data, encoding)):
             return encoding
@@ -108,12 +111,13 @@ def detect(data: bytes) -> Encoding | None:
     return _NEARLY_UTF8 if nearly else _legacy(data)
 
 
-def stays_readable(before: Encoding, parts: Sequence[bytes | memoryview]) -> bool:
+def stays_readable(before: Encoding, parts: Sequence[Part]) -> bool:
     """Say whether a new content is still recognised as the text it is, by the bytes alone."""
     if before.unit > 1:
-        found = detect(b"".join(parts))
+        found = detect(join_parts(parts))
         return found is not None and found.codec == before.codec
-    head = b"".join(bytes(part[:HEAD_BYTES]) for part in parts[:_PARTS_LIMIT])[:HEAD_BYTES]
+    heads = (part.first(HEAD_BYTES) if isinstance(part, Streamed) else part[:HEAD_BYTES] for part in parts)
+    head = b"".join(islice(heads, _PARTS_LIMIT))[:HEAD_BYTES]
     return b"\0" not in head and not _mostly_control(head)
 
 
@@ -124,12 +128,14 @@ def mostly_valid(text: str) -> bool:
     return invalid * 2 <= valid
 
 
-def possible(data: bytes) -> Iterator[Encoding]:
+def possible(data: Bytes) -> Iterator[Encoding]:
     """Yield the encodings an edit may read `data` in, the likeliest first; none for a binary file."""
     found = detect(data)
     if found is None:
         return
     yield found
+    if isinstance(data, LargeBytes):
+        return
     if (found.codec != "utf-8" or found is _NEARLY_UTF8) and found.unit == 1:
         if found is not _NEARLY_UTF8:
             yield _NEARLY_UTF8
@@ -156,7 +162,7 @@ class Splice:
     new: bytes
 
 
-def find(data: bytes, text: str, encoding: Encoding, *, limit: int | None = None) -> list[Span]:
+def find(data: Bytes, text: str, encoding: Encoding, *, limit: int | None = None) -> list[Span]:
     """Return where `text` stands in `data`, without overlaps (as `str.count` and `str.replace` see it).
 
     Blocks that read the same count alike, whether their lines end with LF or CRLF.
@@ -164,7 +170,7 @@ def find(data: bytes, text: str, encoding: Encoding, *, limit: int | None = None
     return list(islice(_spans(data, text, encoding), limit))
 
 
-def replacements(data: bytes, spans: Sequence[Span], old: str, new: str, encoding: Encoding) -> list[Splice]:
+def replacements(data: Bytes, spans: Sequence[Span], old: str, new: str, encoding: Encoding) -> list[Splice]:
     """Return the splices that put `new` where `old` was found; raises UnicodeEncodeError for what cannot be held."""
     if "\n" not in new:
         plain = encoding.encode(new)
@@ -179,8 +185,16 @@ def replacements(data: bytes, spans: Sequence[Span], old: str, new: str, encodin
     return splices
 
 
-def apply_splices(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
+def apply_splices(data: Bytes, splices: Sequence[Splice]) -> list[Part]:
     """Return the parts of `data` with `splices` (in order, apart) applied; untouched parts are views, not copies."""
+    if isinstance(data, LargeBytes):
+        changed = data.replace((each.start, each.end, each.new) for each in splices)
+        return [changed] if len(changed) else []
+    return [*splice_bytes(data, splices)]
+
+
+def splice_bytes(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
+    """Return the parts of bytes that are held, with `splices` applied."""
     view, parts, position = memoryview(data), list[bytes | memoryview](), 0
     for splice in splices:
         parts += [view[position : splice.start], splice.new]
@@ -189,7 +203,7 @@ def apply_splices(data: bytes, splices: Sequence[Splice]) -> list[bytes | memory
     return parts if len(parts) <= _PARTS_LIMIT else [b"".join(parts)]
 
 
-def newline_style(data: bytes, encoding: Encoding) -> Newline:
+def newline_style(data: Bytes, encoding: Encoding) -> Newline:
     """Return the line end most lines of a file have; LF for a file without any."""
     feed, carriage = encoding.encode("\n"), encoding.encode("\r")
     if carriage not in data:
@@ -206,7 +220,7 @@ class _NearbyNewlines:
     Asked from front to back: a long line is searched for its end once, not for every place in it.
     """
 
-    def __init__(self, data: bytes, encoding: Encoding) -> None:
+    def __init__(self, data: Bytes, encoding: Encoding) -> None:
         self._data = data
         self._encoding = encoding
         self._feed, self._carriage = encoding.encode("\n"), encoding.encode("\r")
@@ -231,7 +245,7 @@ class _NearbyNewlines:
         return at
 
 
-def only_returns(data: bytes, encoding: Encoding) -> bool:
+def only_returns(data: Bytes, encoding: Encoding) -> bool:
     """Say whether the lines of a file end with CR alone, judged by its beginning as Read does."""
     head = data[:HEAD_BYTES]
     if encoding.unit > 1:
@@ -239,7 +253,7 @@ def only_returns(data: bytes, encoding: Encoding) -> bool:
     return b"\n" not in head and b"\r" in head[:-1]  # the last may be half of a CRLF
 
 
-def line_at(data: bytes, position: int, encoding: Encoding, since: int = 0) -> int:
+def line_at(data: Bytes, position: int, encoding: Encoding, since: int = 0) -> int:
     """Return the number of the line that holds `position`, from 1 for the one that holds `since`."""
     if encoding.unit == 1:
         line = data.count(b"\n", since, position) + 1
@@ -309,7 +323,7 @@ def _nearly_decodes(data: bytes, codec: str) -> bool:
     return text.count("\ufffd") * _STRAYS_ONE_IN <= len(text) - len(text.encode("ascii", "ignore"))
 
 
-def _spans(data: bytes, text: str, encoding: Encoding) -> Iterator[Span]:
+def _spans(data: Bytes, text: str, encoding: Encoding) -> Iterator[Span]:
     wanted, carriage = encoding.encode(text), encoding.encode("\r")
     if not wanted:
         return
@@ -330,7 +344,7 @@ def _spans(data: bytes, text: str, encoding: Encoding) -> Iterator[Span]:
         yield from found
 
 
-def _literal(data: bytes, wanted: bytes, newlines: tuple[Newline, ...], encoding: Encoding) -> Iterator[Span]:
+def _literal(data: Bytes, wanted: bytes, newlines: tuple[Newline, ...], encoding: Encoding) -> Iterator[Span]:
     """Find exactly these bytes, between characters; an LF that is half of a CRLF stands for the whole."""
     characters, unit = _Characters(data, encoding), encoding.unit
     carriage, begins_with_feed = encoding.encode("\r"), wanted.startswith(encoding.encode("\n"))
@@ -353,7 +367,7 @@ class _Characters:
     tells; a line with bytes that are no text in the encoding tells nothing, and nothing is found in it.
     """
 
-    def __init__(self, data: bytes, encoding: Encoding) -> None:
+    def __init__(self, data: Bytes, encoding: Encoding) -> None:
         self._data = data
         self._sure = encoding.self_synchronizing
         self._codec = encoding.codec
@@ -387,14 +401,14 @@ class _Characters:
             self._readable = False
 
 
-def _aligned_find(data: bytes, wanted: bytes, start: int, encoding: Encoding) -> int:
+def _aligned_find(data: Bytes, wanted: bytes, start: int, encoding: Encoding) -> int:
     at = data.find(wanted, start)
     while at >= 0 and at % encoding.unit:
         at = data.find(wanted, at + 1)
     return at
 
 
-def _all_crlf(data: bytes, encoding: Encoding) -> bool:
+def _all_crlf(data: Bytes, encoding: Encoding) -> bool:
     """Say whether every line end is a CRLF, where counting bytes can tell."""
     return encoding.unit == 1 and data.count(b"\r\n") == data.count(b"\n") == data.count(b"\r")
 
@@ -404,19 +418,27 @@ _LF_OR_CRLF: Final = b"(?:%(cr)b%(lf)b|(?<!%(cr)b)%(lf)b)"
 _ANY_END: Final = b"(?:%(cr)b%(lf)b|(?<!%(cr)b)%(lf)b|%(cr)b(?!%(lf)b))"
 
 
-def _loose(data: bytes, text: str, encoding: Encoding, end: bytes) -> Iterator[Span]:
+def _loose(data: Bytes, text: str, encoding: Encoding, end: bytes) -> Iterator[Span]:
     """Find `text` with every LF standing for any line end that the pattern `end` knows."""
     signs = {b"cr": re.escape(encoding.encode("\r")), b"lf": re.escape(encoding.encode("\n"))}
     pieces = [re.escape(encoding.encode(piece)) for piece in text.split("\n")]
     pattern = re.compile((end % signs).join(pieces))
+    longest = 2 * len(encoding.encode(text)) + 2 * encoding.unit
     characters, position = _Characters(data, encoding), 0
-    while found := pattern.search(data, position):
-        start, stop = found.span()
+    while found := _search(data, pattern, position, longest):
+        start, stop = found
         if start % encoding.unit or not characters.between(start):
             position = start + 1
             continue
         yield Span(start, stop, _newlines(data[start:stop].decode(encoding.codec, encoding.errors)))
         position = stop
+
+
+def _search(data: Bytes, pattern: re.Pattern[bytes], position: int, longest: int) -> tuple[int, int] | None:
+    if isinstance(data, LargeBytes):
+        return data.search(pattern, position, longest)
+    found = pattern.search(data, position)
+    return found.span() if found else None
 
 
 def _newlines(text: str) -> tuple[Newline, ...]:

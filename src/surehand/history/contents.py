@@ -26,7 +26,8 @@ from typing import Final
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.files.atomic import write_all
-from surehand.files.text import Splice, apply_splices
+from surehand.files.streamed import Bytes, Part, join_parts, part_blocks
+from surehand.files.text import Splice, splice_bytes
 
 SMALL_BYTES: Final = 64 * 1024
 LINK_BYTES: Final = 128 * 1024
@@ -72,14 +73,14 @@ class Contents:
         """Whether a content is stored."""
         return self._database.execute("SELECT 1 FROM content WHERE digest=?", (digest,)).fetchone() is not None
 
-    def keep(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
+    def keep(self, digest: str, parts: Sequence[Part]) -> None:
         """Keep a content given in parts."""
         if digest in self.known:
             return
         size = sum(len(part) for part in parts)
         self.added += size
         if size <= SMALL_BYTES or self._folder is None:
-            self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, b"".join(parts)))
+            self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, join_parts(parts)))
         elif not self.has(digest):
             self._placed.append(self.path(digest))
             self._store_content(digest, parts)
@@ -135,7 +136,7 @@ class Contents:
         self.added += size
         return self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None)).rowcount == 1
 
-    def adopt(self, digest: str, folder_fd: int, name: str, data: bytes) -> None:
+    def adopt(self, digest: str, folder_fd: int, name: str, data: Bytes) -> None:
         """Bring an announced content in: link the file that has it, or copy where that cannot be."""
         target = self.path(digest)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
@@ -144,9 +145,7 @@ class Contents:
         except OSError:
             self._store_content(digest, [data])
 
-    def keep_after(
-        self, digest: str, base: str, splices: Sequence[Splice], parts: Sequence[bytes | memoryview]
-    ) -> None:
+    def keep_after(self, digest: str, base: str, splices: Sequence[Splice], parts: Sequence[Part]) -> None:
         """Keep a content that came of `splices` on another: as those, unless that would make a chain too long."""
         if not splices or not self._keep_delta(digest, base, splices, sum(len(part) for part in parts)):
             self.keep(digest, parts)
@@ -342,7 +341,7 @@ class Contents:
             current = base
         data = self._plain(current, form, body)
         for splices in reversed(chain):
-            data = None if data is None else b"".join(apply_splices(data, splices))
+            data = None if data is None else b"".join(splice_bytes(data, splices))
         return data
 
     def _plain(self, digest: str, form: str, body: bytes | None) -> bytes | None:
@@ -354,7 +353,7 @@ class Contents:
         except (OSError, zlib.error):
             return None
 
-    def _store_content(self, digest: str, parts: Sequence[bytes | memoryview]) -> None:
+    def _store_content(self, digest: str, parts: Sequence[Part]) -> None:
         target = self.path(digest)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         self._unneeded.pop(target, None)
@@ -422,7 +421,9 @@ def _blocks(file: FileIO, compressed: bool) -> Iterator[bytes]:
             return
         reader = zlib.decompressobj()
         for block in read_blocks(file.fileno()):
-            yield reader.decompress(block)
+            while block:  # a block may stand for a thousand of its size
+                yield reader.decompress(block, BLOCK_BYTES)
+                block = reader.unconsumed_tail
         yield reader.flush()
 
 
@@ -449,7 +450,7 @@ def _splices(body: bytes) -> list[Splice]:
     return splices
 
 
-def _write(path: str, parts: Iterable[bytes | memoryview]) -> None:
+def _write(path: str, parts: Iterable[Part]) -> None:
     """Write a file of the store in one step; a half-written one is overwritten by the next try."""
     unfinished = path + ".part"
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -481,9 +482,9 @@ def _remove(path: str) -> None:
         pass
 
 
-def digest_parts(parts: Sequence[bytes | memoryview]) -> str:
+def digest_parts(parts: Sequence[Part]) -> str:
     """Return the digest of a content given in parts."""
     hasher = hashlib.sha256()
-    for part in parts:
-        hasher.update(part)
+    for block in part_blocks(parts):
+        hasher.update(block)
     return hasher.hexdigest()

@@ -31,6 +31,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.session import Kept
 from surehand.files.atomic import temporary_name
+from surehand.files.streamed import Bytes, Part
 from surehand.files.text import Splice
 from surehand.history import recovery
 from surehand.history.contents import LINK_BYTES
@@ -71,8 +72,8 @@ class History(Store):
         who: Author,
         files: Sequence[FileChange],
         *,
-        before: bytes | None = None,
-        after: Sequence[bytes | memoryview] | None = None,
+        before: Bytes | None = None,
+        after: Sequence[Part] | None = None,
         splices: Sequence[Splice] = (),
         kind: ChangeKind = "change",
         about: Sequence[str] = (),
@@ -93,7 +94,7 @@ class History(Store):
                 self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
             return Pending(self.log.add(change), temporary, linked)
 
-    def adopt(self, pending: Pending, folder: int, name: str, data: bytes, links: int) -> None:
+    def adopt(self, pending: Pending, folder: int, name: str, data: Bytes, links: int) -> None:
         """Bring a large old content into the store, by link where the file has no other name."""
         if not pending.linked:
             return
@@ -118,7 +119,7 @@ class History(Store):
         self,
         pending: Pending,
         files: Sequence[FileChange],
-        after: Sequence[bytes | memoryview],
+        after: Sequence[Part],
         splices: Sequence[Splice] = (),
     ) -> str:
         """Confirm a change whose new content was not known when it began; return its id.

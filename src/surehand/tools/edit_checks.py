@@ -26,9 +26,11 @@ from surehand.files.diff import text_diff
 from surehand.files.encodings import PAIRS, is_weak_guess
 from surehand.files.paths import missing_message, near_names
 from surehand.files.splices import fold_rounds
+from surehand.files.streamed import LARGE_CHARACTERS, WINDOW_BYTES, Bytes, EncodedText, LargeBytes, Part
 from surehand.files.text import (
     UTF8,
     Encoding,
+    Newline,
     Span,
     Splice,
     apply_splices,
@@ -38,6 +40,7 @@ from surehand.files.text import (
     newline_style,
     possible,
     replacements,
+    splice_bytes,
     stays_readable,
     with_feeds,
 )
@@ -93,11 +96,14 @@ def changes_something(write: FileWrite) -> Problem | None:
 
 def half_character(name: str, text: str, index: int) -> Problem | None:
     """Refuse half of a surrogate pair, which is no text."""
-    try:
-        text.encode("utf-8", "surrogateescape")  # bytes that are no text may be spelled so; see files/text.py
-    except UnicodeEncodeError as problem:
-        message = f"{name} holds half of a character (U+{ord(text[problem.start]):04X}) at position {problem.start}."
-        return Problem(1, message, "Send whole characters.", {"edit": index})
+    for start in range(0, len(text), WINDOW_BYTES):  # in pieces: encoded as a whole it may be large
+        try:
+            # Bytes that are no text may be spelled so; see files/text.py.
+            text[start : start + WINDOW_BYTES].encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as problem:
+            at = start + problem.start
+            message = f"{name} holds half of a character (U+{ord(text[at]):04X}) at position {at}."
+            return Problem(1, message, "Send whole characters.", {"edit": index})
     return None
 
 
@@ -184,7 +190,7 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
     untouched = write.on_disk is None and seen.untouched(write.status)
     if untouched or seen.digest == write.digest:
         return None
-    if write.merges and write.edits and write.encoding.unit == 1:
+    if write.merges and write.edits and write.encoding.unit == 1 and isinstance(write.data, bytes):
         write.base = write.ctx.session.keep(SEEN).get(seen.digest)
     return _explain_modified(write, seen) if write.base is None else None
 
@@ -192,7 +198,8 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
 def _explain_modified(write: FileWrite, seen: Seen) -> Problem:
     diff = _what_changed(write, seen)
     write.ctx.session.saw(write.real, write.make_seen())
-    write.ctx.session.keep(SEEN).remember(write.digest, write.data)
+    if isinstance(write.data, bytes):
+        write.ctx.session.keep(SEEN).remember(write.digest, write.data)
     hint = "The file counts as read now, as it is: check your change against it and try again."
     return Problem(7, f"{MODIFIED} {_explain_read_state(write, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
 
@@ -210,6 +217,8 @@ def _explain_read_state(write: FileWrite, diff: str | None) -> str:
 
 def _what_changed(write: FileWrite, seen: Seen) -> str | None:
     """Return the diff, empty where the text is the same in another encoding; None when the old bytes are not known."""
+    if not isinstance(write.data, bytes):
+        return None
     before = write.ctx.session.keep(SEEN).get(seen.digest)
     encoding = detect(before) if before is not None else None
     if before is None or encoding is None:
@@ -232,7 +241,7 @@ def found_once(write: FileWrite) -> Problem | None:
     return problem
 
 
-def _found_in(write: FileWrite, data: bytes) -> Problem | None:
+def _found_in(write: FileWrite, data: Bytes) -> Problem | None:
     """Work out the splices of all edits on `data`."""
     if len(write.edits) > 1:
         return _several(write, data)
@@ -248,31 +257,44 @@ def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
     assert seen is not None
     merged = None
     if _found_in(write, base) is None:
-        merged = merge_lines(base, b"".join(apply_splices(base, write.splices)), write.data)
+        merged = merge_lines(base, b"".join(splice_bytes(base, write.splices)), bytes(write.data))
     if merged is None or merged == write.data:
         return _explain_modified(write, seen)
     write.others_diff = _what_changed(write, seen) or ""
-    write.splices = compare_bytes(write.data, merged)
+    write.splices = compare_bytes(bytes(write.data), merged)
     write.parts = apply_splices(write.data, write.splices)
     return _unreadable(write)
 
 
-def _several(write: FileWrite, data: bytes) -> Problem | None:
+def _several(write: FileWrite, data: Bytes) -> Problem | None:
     current, rounds = data, list[list[Splice]]()
     for index, edit in enumerate(write.edits):
         problem, splices = _one(write, current, edit, index)
         if problem is not None:
             return replace(problem, message=f"Edit {index + 1} of {len(write.edits)}: {problem.message}")
         rounds.append(splices)
-        current = b"".join(apply_splices(current, splices))
+        current = _apply(current, splices)
     write.splices = fold_rounds(rounds)
-    if not write.splices or current == data:
+    same = current == data if isinstance(data, bytes) else _puts_back(data, write.splices)
+    if not write.splices or same:
         message = "the edits cancel each other; the file would stay as it is."
         return Problem(1, message, "Send only what shall change.", layer=1)
     return None
 
 
-def _one(write: FileWrite, data: bytes, edit: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
+def _puts_back(data: Bytes, splices: list[Splice]) -> bool:
+    """Say whether splices put in what is there."""
+    return all(data[each.start : each.end] == each.new for each in splices)
+
+
+def _apply(data: Bytes, splices: list[Splice]) -> Bytes:
+    """Return a content with splices made, as the next edit finds it."""
+    if isinstance(data, LargeBytes):
+        return data.replace((each.start, each.end, each.new) for each in splices)
+    return b"".join(splice_bytes(data, splices))
+
+
+def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
     if edit.old == "":
         return _encode_edits(data, [Span(len(data), len(data))], edit, write.encoding, index)
     refused: Problem | None = None
@@ -306,7 +328,7 @@ _WESTERN: Final = ("cp1252", "latin_1")
 _JAPANESE: Final = ("cp932", "euc_jp")
 
 
-def _encodings(write: FileWrite, data: bytes, old: str) -> list[Encoding]:
+def _encodings(write: FileWrite, data: Bytes, old: str) -> list[Encoding]:
     first = write.encoding
     if write.named:
         return [first]
@@ -319,7 +341,7 @@ def _encodings(write: FileWrite, data: bytes, old: str) -> list[Encoding]:
 
 
 def _refuse_undecided(
-    data: bytes, edit: Replace, splices: list[Splice], encodings: list[Encoding], index: int
+    data: Bytes, edit: Replace, splices: list[Splice], encodings: list[Encoding], index: int
 ) -> Problem | None:
     """Refuse where the text stands in the same bytes in two encodings that would write the new one differently.
 
@@ -347,7 +369,7 @@ def _doubtful(write: FileWrite, new: str, known: Callable[[], str], details: dic
     if write.named or encoding.unit > 1 or encoding.codec == "utf-8" or new.isascii():
         return None
     added = sorted({character for character in new if character > "\x7f"} - set(known()))
-    if not added or not is_weak_guess(write.data, encoding.codec):
+    if not added or not is_weak_guess(bytes(write.data), encoding.codec):
         return None
     message = (
         f"the file seems to be {encoding.label}, but that is a weak guess, and new characters "
@@ -367,7 +389,7 @@ def _unreadable(write: FileWrite) -> Problem | None:
 
 
 def _encode_edits(
-    data: bytes, spans: list[Span], edit: Replace, encoding: Encoding, index: int
+    data: Bytes, spans: list[Span], edit: Replace, encoding: Encoding, index: int
 ) -> tuple[Problem | None, list[Splice]]:
     try:
         return None, replacements(data, spans, edit.old, edit.new, encoding)
@@ -383,7 +405,7 @@ def cannot_hold(text: str, problem: UnicodeEncodeError, encoding: Encoding, deta
     return Problem(5, message, hint, {**details, "reason": "encoding"}, layer=6)
 
 
-def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Problem:
+def _many(data: Bytes, spans: list[Span], encoding: Encoding, index: int) -> Problem:
     lines, position, line = list[int](), 0, 1
     for span in spans[:50]:
         line += line_at(data, span.start, encoding, since=position) - 1
@@ -396,7 +418,7 @@ def _many(data: bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
     return Problem(9, message, hint, {"edit": index, "lines": lines, "count": len(spans)})
 
 
-def _explain_miss(write: FileWrite, data: bytes, edit: Replace, index: int) -> Problem:
+def _explain_miss(write: FileWrite, data: Bytes, edit: Replace, index: int) -> Problem:
     if not data:
         hint = "An empty old_string puts new_string into it."
         return Problem(
@@ -419,17 +441,21 @@ def content_encoded(write: FileWrite) -> Problem | None:
     """Work out the bytes of a whole new content: encoding, BOM and line ends of an existing file are kept."""
     text = write.content or ""
     encoding = write.encoding if write.data else UTF8
-    if "\r" not in text and write.data and (style := newline_style(write.data, encoding)) != "\n":
-        text = text.replace("\n", style)
+    style: Newline = newline_style(write.data, encoding) if "\r" not in text and write.data else "\n"
     try:
-        body = encoding.encode(text)
+        if len(text) > LARGE_CHARACTERS:
+            body: Part = EncodedText(text, encoding.encode, style)
+            bom = b"" if body.first(8).startswith(encoding.bom) else encoding.bom
+        else:
+            text = text.replace("\n", style) if style != "\n" else text
+            body = encoding.encode(text)
+            bom = b"" if body.startswith(encoding.bom) else encoding.bom
     except UnicodeEncodeError as problem:
         return cannot_hold(text, problem, encoding, {})
-    bom = b"" if body.startswith(encoding.bom) else encoding.bom
-    write.parts = [part for part in (bom, body) if part]
+    write.parts = [part for part in (bom, body) if len(part)]
     if not write.data:
         return None
-    return _unreadable(write) or _doubtful(write, text, lambda: encoding.decode(write.data, "replace"), {})
+    return _unreadable(write) or _doubtful(write, text, lambda: encoding.decode(bytes(write.data), "replace"), {})
 
 
 EDIT_CHECKS: Final[tuple[Check, ...]] = (

@@ -27,7 +27,7 @@ from surehand.core.session import Kept
 from surehand.files.atomic import create_file, replace_file, temporary_name
 from surehand.files.locks import locked_now
 from surehand.files.openat2 import exact_times
-from surehand.files.opening import read_up_to
+from surehand.files.opening import read_to_end, read_up_to
 from surehand.files.paths import (
     ATTEMPTS,
     OutsideRoots,
@@ -42,11 +42,19 @@ from surehand.files.paths import (
     workspace_failure,
 )
 from surehand.files.secret_links import SECRET_LINKS
-from surehand.files.text import UTF8, Encoding, Splice, detect
+from surehand.files.streamed import LARGE_BYTES, Bytes, LargeBytes, Part, holds_parts, join_parts, snapshot
+from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
-from surehand.tools.write_result import describe_change, describe_preview, make_result, make_unchanged_result
+from surehand.tools.write_result import (
+    describe_change,
+    describe_preview,
+    make_appeared_failure,
+    make_result,
+    make_unchanged_result,
+    make_written_failure,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +88,7 @@ class Examined:
     """A file as the checks last read it: read again only if its status does not prove that nothing changed."""
 
     seen: Seen
-    data: bytes
+    data: Bytes
     digest: str
     edits: Sequence[Replace] = ()
     encoding: Encoding = UTF8
@@ -115,13 +123,14 @@ class FileWrite:
         """None while there is no such file."""
         self.special: ToolFailure | None = None
         """Why it is no file at all (a device, a FIFO); said where the layers come to its type."""
-        self.data = b""
+        self.data: Bytes = b""
+        """What the file holds; of a large one, read through windows."""
         self.digest = ""
         self.on_disk: bytes | None = None
         """What the file holds, where `data` is the text of an editor that has not saved it; else None."""
         self.encoding = UTF8
         self.splices: list[Splice] = []
-        self.parts: list[bytes | memoryview] = []
+        self.parts: list[Part] = []
         self.base: bytes | None = None
         """What the session has read, where others changed the file since and their change is to be merged."""
         self.diff = ""
@@ -175,7 +184,7 @@ class FileWrite:
         looked: FileWrite | None = self.ctx.once(_LOOKED, lambda: None)  # by the check, a moment ago
         shown = describe_preview(looked or self.look(checks))
         kept = (looked or self)._examine_content()
-        if kept is None or len(kept.data) > _HELD_WHILE_ASKED_BYTES:
+        if kept is None or (isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES):
             self.forget()
         elif kept.edits:
             kept.path, kept.diff = self.path, shown.diff
@@ -227,7 +236,7 @@ class FileWrite:
     @property
     def is_unchanged(self) -> bool:
         """Whether the new content is the old one."""
-        return self.content is not None and len(self.data) == self.new_size and _holds_parts(self.data, self.parts)
+        return self.content is not None and len(self.data) == self.new_size and holds_parts(self.data, self.parts)
 
     @property
     def new_size(self) -> int:
@@ -358,19 +367,29 @@ class FileWrite:
         if kept is not None:
             self.data, self.digest = kept.data, kept.digest
             return
+        buffers = self.ctx.session.main.buffers
+        if self.status.st_size > LARGE_BYTES and buffers is None and (large := self._read_large()) is not None:
+            self.data, self.digest = large
+            return
         try:
-            self.data = _all_bytes(self.fd, self.status.st_size)
+            self.data = data = read_to_end(self.fd, self.status.st_size)
         except OSError as problem:
             raise os_failure(problem, self.path, "read") from None
         seen = self.ctx.session.read_state.get(self.real)
         known = seen is not None and seen.digest and seen.untouched(self.status)
-        buffers = self.ctx.session.main.buffers
-        unsaved = buffers.read(self.real, self.data) if buffers is not None else None
+        unsaved = buffers.read(self.real, data) if buffers is not None else None
         if unsaved is not None:
-            self.on_disk, self.data, self.digest = self.data, unsaved, digest_of(unsaved)
+            self.on_disk, self.data, self.digest = data, unsaved, digest_of(unsaved)
             return
         self.on_disk = None
-        self.digest = seen.digest if seen is not None and known else digest_of(self.data)
+        self.digest = seen.digest if seen is not None and known else digest_of(data)
+
+    def _read_large(self) -> tuple[LargeBytes, str] | None:
+        """Return a large file's bytes and their digest without holding them; None where they must be held."""
+        guessed = detect(os.pread(self.fd, HEAD_BYTES, 0))
+        if guessed is None or guessed.unit > 1 or self.named not in ("", "utf-8"):
+            return None
+        return snapshot(self.folder, self.fd)
 
     def make_seen(self) -> Seen:
         """Return what is known of the file as it was read."""
@@ -401,29 +420,25 @@ class FileWrite:
     def keep(self) -> None:
         """Keep what was found for the run that follows, if the file's status can prove that it is still so."""
         if self.status is not None and (seen := self.make_seen()).ctime_ns:
-            kept = self.ctx.session.keep(EXAMINED)
+            kept = self._copies if isinstance(self.data, LargeBytes) else self.ctx.session.keep(EXAMINED)
             kept.clear()  # one at a time: it may be large
             kept[self.real] = Examined(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
 
     def forget(self) -> None:
         """Forget what an earlier run of the checks kept of the file."""
         self.ctx.session.keep(EXAMINED).pop(self.real, None)
+        self._copies.clear()
+
+    @property
+    def _copies(self) -> dict[str, Examined]:
+        """A large file as the checks of this call copied it; the copy goes with the call."""
+        return self.ctx.once("copied", dict[str, Examined])
 
     def _examine_content(self) -> Examined | None:
         if self.ctx.session.main.buffers is not None:
             return None  # the status of a file says nothing of a buffer
-        kept = self.ctx.session.keep(EXAMINED).get(self.real)
+        kept = self._copies.get(self.real) or self.ctx.session.keep(EXAMINED).get(self.real)
         return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
-
-
-def _holds_parts(data: bytes, parts: Sequence[bytes | memoryview]) -> bool:
-    """Say whether a content is these parts in a row, without putting them together."""
-    at = 0
-    for part in parts:
-        if not data.startswith(bytes(part), at):
-            return False
-        at += len(part)
-    return at == len(data)
 
 
 def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
@@ -432,17 +447,6 @@ def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
     Found out once for a call: a link turned round between the judgement and the write does not move the write.
     """
     return ctx.once(f"where {path}", lambda: (readable_roots(ctx, path), real_path(path)))
-
-
-def _all_bytes(fd: int, size: int) -> bytes:
-    """Read to the end of a file that has (or had) `size` bytes; asking for one more spares a second call."""
-    data = os.read(fd, size + 1)
-    if len(data) == size:
-        return data
-    parts = [data]
-    while part := os.read(fd, 1024 * 1024):
-        parts.append(part)
-    return b"".join(parts)
 
 
 @contextmanager
@@ -481,7 +485,7 @@ def _show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
     buffers = write.ctx.session.main.buffers
     if buffers is None:
         return status
-    whole = b"".join(write.parts)
+    whole = join_parts(write.parts)
     try:
         text = write.encoding.decode(whole)
         text.encode()
@@ -538,20 +542,12 @@ def _put_or_abandon(write: FileWrite, history: History, pending: Pending) -> os.
     except BaseException as problem:
         others = isinstance(problem, FileExistsError)  # what stands there is somebody else's
         if history.abandon(pending, write.folder, may_have_happened=not others):
-            raise _make_written_failure(write, pending, problem) from problem
+            raise make_written_failure(write, pending.id, problem) from problem
         if others:
-            raise _make_appeared_failure(write) from None
+            raise make_appeared_failure(write) from None
         if isinstance(problem, OSError):
             raise os_failure(problem, write.path, "write to") from None
         raise
-
-
-def _make_written_failure(write: FileWrite, pending: Pending, problem: BaseException) -> ToolFailure:
-    return ToolFailure(
-        f"{write.path} is written, but an error followed: {problem}",
-        hint=f"Read it before going on. Undo with change_id {pending.id!r} takes it back.",
-        details={"path": write.real, "change_id": pending.id},
-    )
 
 
 def _put(write: FileWrite, pending: Pending) -> os.stat_result:
@@ -584,15 +580,6 @@ async def _close_aside(aside: ThreadPoolExecutor) -> None:
 
 ASIDE: Final = Kept("aside", make=_make_aside, close=_close_aside)
 """A thread of the session's own, for what an edit need not wait for: starting one for each makes it wait for that."""
-
-
-def _make_appeared_failure(write: FileWrite) -> ToolFailure:
-    return ToolFailure(
-        f"Cannot create {write.path}: somebody else created it at the same moment.",
-        code="precondition_failed",
-        hint="Read it, then decide.",
-        details={"layer": 4, "number": 3, "path": write.path},
-    )
 
 
 def _remove_made(write: FileWrite) -> None:

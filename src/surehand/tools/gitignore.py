@@ -93,7 +93,7 @@ def _run(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
 
 def _add(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
     write = FileWrite(ctx, _file(args, ctx)).look(_checks(args))
-    missing = _missing(write.data, args.patterns)
+    missing = _missing(bytes(write.data), args.patterns)
     facts: dict[str, Any] = {
         "action": "add",
         "path": write.path,
@@ -140,7 +140,7 @@ def _appending(patterns: Sequence[str]) -> Any:
         if write.encoding.unit > 1:
             message = f"{write.path} is {write.encoding.label}, which git cannot read."
             return Problem(5, message, "Save it as UTF-8 first.", {"reason": "encoding"})
-        data = write.data
+        data = bytes(write.data)
         newline = b"\r\n" if data.count(b"\r\n") * 2 > data.count(b"\n") else b"\n"
         lines = [os.fsencode(each) + newline for each in _missing(data, patterns)]
         opening = [newline] if lines and data and not data.endswith(b"\n") else []

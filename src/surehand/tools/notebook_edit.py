@@ -93,10 +93,10 @@ def is_notebook(write: FileWrite) -> Problem | None:
         message = f"{write.path} is no notebook (.ipynb)."
         return Problem(5, message, "Use Edit for other files.", {"reason": "no_notebook"})
     try:
-        refuse_oversized(write.data, write.path)
+        refuse_oversized(bytes(write.data), write.path)
         if write.encoding.codec != "utf-8" or write.encoding.errors != "strict":
             raise BrokenNotebookError("it is not UTF-8")
-        write.book = NotebookText(write.encoding.decode(write.data))
+        write.book = NotebookText(write.encoding.decode(bytes(write.data)))
     except (BrokenNotebookError, ToolFailure) as problem:
         message = f"{write.path} cannot be edited by cells: {problem}."
         hint = "Read shows it as text; mend it with Bash, or replace it whole with Write."

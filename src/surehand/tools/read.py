@@ -25,6 +25,7 @@ from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
 from surehand.files.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndex, LineIndexes
+from surehand.files.openat2 import exact_times
 from surehand.files.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
 from surehand.files.text_pages import TextFile, TextPage
@@ -255,7 +256,8 @@ def _remember(
         digest, whole = before.digest, whole or before.whole
     else:
         digest = digest_of_file(source.fd) if _hashed(source, ctx, whole=whole) else ""
-    seen = Seen.of(digest, source.stat, whole=whole, encoding=named)
+    # Without a digest the status alone has to prove later that nothing was written since.
+    seen = Seen.of(digest, source.stat, whole=whole, encoding=named, exact=not digest and exact_times(source.fd))
     ctx.session.saw(source.real, seen if saved else seen.without_proof())
 
 

@@ -6,10 +6,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.call import ToolResult, Undo
+from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.tool import Preview
 from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
-from surehand.files.text import Splice, apply_splices, line_at
+from surehand.files.streamed import Streamed, join_parts
+from surehand.files.text import Splice, line_at, splice_bytes
 from surehand.history.disk import HELD_BYTES
 from surehand.history.steps import large_diff
 from surehand.history.words import FileState
@@ -98,7 +100,7 @@ def _changed_lines(write: FileWrite, line: int) -> str:
         start = data.find(feed, start, first.start) + 1 or start
     near = list(takewhile(lambda each: each.start < end, write.splices))
     moved = [Splice(each.start - start, each.end - start, each.new) for each in near]
-    window = b"".join(apply_splices(data[start : max(end, near[-1].end)], moved))
+    window = b"".join(splice_bytes(data[start : max(end, near[-1].end)], moved))
     place = first.start - start
     return snippet(window, place, place + len(first.new), write.encoding, first_line=line)
 
@@ -113,17 +115,36 @@ def _diff(write: FileWrite, limit_lines: int | None, line: int | None = None) ->
         return write.diff or splice_diff(write.data, write.splices, write.encoding, write.path, first_line=line)
     if max(len(write.data), write.new_size) > HELD_BYTES:
         return _large_diff(write)
-    after = write.encoding.decode(b"".join(write.parts), "replace")
+    after = write.encoding.decode(join_parts(write.parts), "replace")
     if not write.exists:
         return creation_diff(after, write.path)
-    before = write.encoding.decode(write.data, "replace")
+    before = write.encoding.decode(bytes(write.data), "replace")
     return text_diff(before, after, write.path, limit_lines=limit_lines)
 
 
 def _large_diff(write: FileWrite) -> str:
     """Return the diff of a large content where it differs in one narrow place; otherwise how large the two are."""
     narrow = None
-    if write.exists:
-        narrow = narrow_diff(write.data, b"".join(write.parts), write.encoding, write.path)
+    if write.exists and isinstance(write.data, bytes) and not any(isinstance(each, Streamed) for each in write.parts):
+        narrow = narrow_diff(write.data, join_parts(write.parts), write.encoding, write.path)
     after = FileState("file", size=write.new_size, digest="new")
     return large_diff(write.path, write.state_before, after) if narrow is None else narrow
+
+
+def make_written_failure(write: FileWrite, change_id: str, problem: BaseException) -> ToolFailure:
+    """Return the failure of a write that was made all the same."""
+    return ToolFailure(
+        f"{write.path} is written, but an error followed: {problem}",
+        hint=f"Read it before going on. Undo with change_id {change_id!r} takes it back.",
+        details={"path": write.real, "change_id": change_id},
+    )
+
+
+def make_appeared_failure(write: FileWrite) -> ToolFailure:
+    """Return the failure of a new file whose name somebody else took."""
+    return ToolFailure(
+        f"Cannot create {write.path}: somebody else created it at the same moment.",
+        code="precondition_failed",
+        hint="Read it, then decide.",
+        details={"layer": 4, "number": 3, "path": write.path},
+    )

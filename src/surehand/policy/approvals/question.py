@@ -28,6 +28,7 @@ from surehand.policy.decision import Decision
 AnswerKind = Literal["once", "session", "always", "no"]
 KINDS: Final = get_args(AnswerKind)
 SHOWN_CHARACTERS = 20_000
+_LONG_TEXT: Final = 1 << 20
 
 
 @frozen
@@ -128,8 +129,18 @@ class Approver(Protocol):
 
 def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
     """Return the digest an approval is bound to; anything that differs in what runs makes another one."""
-    facts = json.dumps([tool, version, args, cwd], sort_keys=True, ensure_ascii=True, default=repr)
+    # Of a long text its own digest stands beside the rest: spelled out, it would be held three times over.
+    long = {name: _text_digest(text) for name, text in args.items() if isinstance(text, str) and len(text) > _LONG_TEXT}
+    known = [tool, version, {name: "" if name in long else each for name, each in args.items()}, cwd]
+    facts = json.dumps([*known, long] if long else known, sort_keys=True, ensure_ascii=True, default=repr)
     return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _text_digest(text: str) -> str:
+    hasher = hashlib.sha256()
+    for start in range(0, len(text), _LONG_TEXT):
+        hasher.update(text[start : start + _LONG_TEXT].encode("utf-8", "surrogatepass"))
+    return hasher.hexdigest()
 
 
 # -- the words of a question ------------------------------------------------------------------------------------------
