@@ -235,7 +235,7 @@ def help_text() -> str:
     from surehand.cli.parser import everywhere, two_columns  # lazy: parser, 11 ms
 
     return (
-        "Tools for AI agents: every call judged, sandboxed and undoable.\n\nUsage: surehand COMMAND [OPTIONS]\n\n"
+        "Tools for AI agents: every call judged,\nsandboxed and undoable.\n\nUsage: surehand COMMAND [OPTIONS]\n\n"
         + two_columns([(name, about) for name, (_, about) in COMMANDS.items()], 15)
         + f"\n{everywhere()}  --version, --help\n\n"
         + "`surehand COMMAND --help` says more;\n`surehand tour` shows it working.\n"
