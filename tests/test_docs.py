@@ -91,6 +91,14 @@ def test_no_page_names_a_path_of_a_developers_machine() -> None:
         assert not re.search(r"/(work/(main|shared)|root|home/[a-z]+)/", page.read_text()), page
 
 
+def test_every_decision_has_a_number_of_its_own_that_its_title_repeats() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [page.name.partition("-")[0] for page in pages]
+    assert [number for number in set(numbers) if numbers.count(number) > 1] == []
+    titles = {page.name: page.read_text().partition("\n")[0] for page in pages}
+    assert [name for name, title in titles.items() if name.partition("-")[0] not in title] == []
+
+
 def test_the_changelog_has_one_short_line_a_change_under_the_three_headings() -> None:
     _, *versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     for version in versions:
