@@ -27,7 +27,7 @@ def _names_in_tree(command: str) -> list[str] | None:
         input=command.encode(),
         capture_output=True,
         check=False,
-        timeout=20,
+        timeout=120,
     )
     if done.returncode:
         return None

@@ -156,7 +156,7 @@ async def test_signing_out_signs_everybody_out() -> None:
 
 async def _follow(served: Served, wanted: Any, query: str = "") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for event in served.events(query):
             found.append(event)
             if wanted(event):
