@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from surehand import Surehand
 from surehand.engine.checking import Checker
+from surehand.sandbox import protocol
 from surehand.testing import scratch_app
 
 
@@ -159,3 +161,63 @@ async def test_what_is_only_staged_or_only_in_the_reflog_is_reached_too(tmp_path
         (tmp_path / ".env").write_text("KEY=canary\n")
         git("add", "-f", ".env", cwd=tmp_path)
         assert verdict(app, "git grep --cached KEY") != "allow"
+
+
+async def test_content_is_known_by_every_path_it_had_and_asked_about_where_it_had_none(tmp_path: Path) -> None:
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    commit(tmp_path, "one", a="1\n")
+    commit(tmp_path, "two", _DOT_env="KEY=canary\n")
+    blob = git("rev-parse", "HEAD:.env", cwd=tmp_path).strip()
+    git("rm", "-q", ".env", cwd=tmp_path)
+    git("commit", "-q", "--amend", "--allow-empty", "-m", "two", cwd=tmp_path)
+    (tmp_path / "left").write_text("of no tree")
+    lost = git("hash-object", "-w", "left", cwd=tmp_path).strip()
+    async with scratch_app(tmp_path) as app:
+        for command in (
+            f"git cat-file -p {blob}",
+            f"git cat-file blob {blob[:9]}",
+            f"git cat-file -p {lost}",
+            f"git diff {blob} :a",
+        ):
+            assert verdict(app, command) != "allow", command
+        assert verdict(app, f"git diff {git('rev-parse', 'HEAD', cwd=tmp_path).strip()}") == "allow"
+        assert verdict(app, "git log -p --stdin") != "allow"
+        assert verdict(app, f"git cat-file -p {git('rev-parse', ':a', cwd=tmp_path).strip()}") == "allow"
+
+
+async def test_what_other_worktrees_and_stashes_hold_is_reached_by_what_names_everything(tmp_path: Path) -> None:
+    main, linked = tmp_path / "main", tmp_path / "linked"
+    main.mkdir()
+    git("init", "-q", "-b", "main", cwd=main)
+    commit(main, "one", a="1\n")
+    commit(main, "two", a="2\n")
+    async with scratch_app(main) as app:
+        for command in ("git log -p --all", "git log -p --reflog", "git log -g -p", "git stash list -p"):
+            assert verdict(app, command) == "allow", command
+    git("worktree", "add", "-q", "--detach", str(linked), cwd=main)
+    commit(linked, "three", _DOT_env="KEY=canary\n")
+    commit(linked, "four", _DOT_env=None)
+    async with scratch_app(main) as app:
+        for command in ("git log -p --all", "git show worktrees/linked/HEAD~1", "git stash list -p"):
+            assert verdict(app, command) != "allow", command
+        assert verdict(app, "git log -p") == "allow"
+    async with scratch_app(linked) as app:
+        assert verdict(app, "git show HEAD@{1}") != "allow"
+        assert verdict(app, "git show HEAD") != "allow", "it shows what was taken away"
+        assert verdict(app, "git show HEAD~2") == "allow"
+
+
+async def test_where_no_sandbox_leaves_them_out_staged_secrets_and_both_ends_of_a_difference_count(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    can = replace(protocol.abilities(), namespaces=False)
+    monkeypatch.setattr(protocol, "abilities", lambda: can)
+    async with scratch_app(repository) as app:
+        assert verdict(app, "git diff --cached") == "allow"
+        for command in ("git diff dirty..HEAD", "git diff dirty...clean"):
+            assert verdict(app, command) != "allow", command
+        (repository / ".env").write_text("KEY=canary\n")
+        git("add", "-f", ".env", cwd=repository)
+        for command in ("git diff --cached", "git diff --staged -- .", "git diff HEAD", "git diff-index -p HEAD"):
+            assert verdict(app, command) != "allow", command
+        assert verdict(app, "git diff a") == "allow"

@@ -24,6 +24,7 @@ _NO_PATCH: Final = re.compile(
 _NAMES_ONLY: Final = re.compile(
     r"-[iwvnhHEFGPIaro]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)"
 )
+_OBJECT: Final = re.compile(r"[0-9a-f]{4,64}")
 _IN_FULL: Final = re.compile(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
 """Options with which a change is printed though its file is marked as one of which none is to be."""
 _TAKES_VALUE: Final = re.compile(
@@ -92,6 +93,8 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     name, words = call.name, call.words
     if name == "stash" and words[:1] == ("show",):
         return PrintedRevisions("commits", _operands(words[1:]) or ("refs/stash",))
+    if name == "stash" and words[:1] == ("list",):
+        name, words = "log", ("-g", *words[1:])
     if name == "reflog":
         name, words = "log", ("-g", *(words[1:] if words[:1] == ("show",) else words))
     if name == "show":
@@ -109,7 +112,10 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
         return PrintedRevisions("commits", _operands(words))
     if name in ("diff", "diff-index", "diff-files"):
         in_full = diffs or any(_IN_FULL.fullmatch(word) for word in words)
-        return PrintedRevisions("trees", _operands(words) or ("HEAD",)) if in_full else None
+        if in_full:
+            return PrintedRevisions("trees", _operands(words) or ("HEAD",), staged=True)
+        objects = tuple(filter(_OBJECT.fullmatch, _operands(words)))  # of content without a path nothing is left out
+        return PrintedRevisions("blobs", objects) if objects else None
     if name == "grep":
         return _judge_grep(words)
     if name == "cat-file":
@@ -142,7 +148,7 @@ def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tu
         elif word.startswith("-"):
             skip = takes.fullmatch(word) is not None
             if _MANY.fullmatch(word):
-                found += ["--all", "--reflog"]
+                found += ["--all", "--reflog", *(["--stdin"] if word == "--stdin" else [])]
         else:
             found.append(word)
     return tuple(found)

@@ -7,7 +7,9 @@ nothing is fetched. What was looked through once is remembered as long as the pr
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterable
@@ -16,12 +18,14 @@ from typing import Final
 
 from surehand.git.calls import GitCall, prints
 from surehand.git.config import read_plain, settings_of
-from surehand.git.index import read_tracked
+from surehand.git.index import TrackedFile, read_tracked
 from surehand.git.repositories import Repository, is_repository, repositories_around
 
 _TIMEOUT_S: Final = 10.0
 _MOST: Final = 64 << 20
 """Bytes of names that are looked at."""
+_MOST_TREES: Final = 50
+_LOGGED: Final = re.compile(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
 _clean: dict[tuple[str, tuple[str, ...]], str] = {}
 """Folder of objects and commits → the secret that was found from there, or nothing."""
 
@@ -35,14 +39,16 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
     repository = next((each for each in repositories_around(folder) if is_repository(each)), None)
     if printed is None or repository is None:
         return ""
-    if printed.staged and (found := next((x.path for x in read_tracked(repository.git_dir) if is_secret(x.path)), "")):
-        return found
     try:
         with _bare_view(repository) as view:
             if printed.reach == "blobs":
-                return _secret_blob(view, list(printed.revisions), is_secret)
+                return _secret_blob(view, list(printed.revisions), read_tracked(repository.git_dir), is_secret)
             commits, paths = _resolve_names(view, printed.revisions, folder)
-            if not commits and not printed.staged and not all(map(os.path.isfile, paths)):
+            held = bool(paths) and all(map(os.path.isfile, paths))  # of the very files the policy knows
+            staged = read_tracked(repository.git_dir) if printed.staged and not held else ()
+            if found := next((each.path for each in staged if is_secret(each.path)), ""):
+                return found
+            if not commits and paths and not held:
                 commits = _resolve_names(view, ("HEAD",), folder)[0]
             if not commits:
                 return ""
@@ -56,10 +62,15 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
 
 def _secret_in(view: str, commits: list[str], reach: str, most: int | None, is_secret: Callable[[str], bool]) -> str:
     """Look through the trees of the commits, and the names that were changed on the way to them."""
-    for commit in [each for each in commits if not each.startswith("^")][:50]:
+    # A difference of two trees shows both; of a history, what is left out is no part.
+    shown = [each.lstrip("^") for each in commits if reach == "trees" or not each.startswith("^")]
+    if reach == "trees" and len(shown) > _MOST_TREES:
+        return "?"
+    for commit in shown[:_MOST_TREES]:  # what changed on the way is looked through besides
         if found := _first(_git(view, "ls-tree", "-r", "--name-only", "-z", "--full-tree", commit), is_secret):
             return found
-    walked = [each for each in commits if _git(view, "cat-file", "-t", each.lstrip("^")).strip() == b"commit"]
+    kinds = _find_kinds(view, [each.lstrip("^") for each in commits])
+    walked = [each for each, kind in zip(commits, kinds, strict=True) if kind == "commit"]
     if reach == "trees" or not walked:
         return ""
     limit = [f"--max-count={most}"] if most is not None else []
@@ -69,22 +80,47 @@ def _secret_in(view: str, commits: list[str], reach: str, most: int | None, is_s
     return _first(_git(view, *words), is_secret)
 
 
-def _secret_blob(view: str, names: list[str], is_secret: Callable[[str], bool]) -> str:
-    """Return the path of a secret that one of these objects is the content of, in the history of any reference."""
+def _secret_blob(view: str, names: list[str], staged: Iterable[TrackedFile], is_secret: Callable[[str], bool]) -> str:
+    """Return the path of a secret that one of these objects is the content of, in any history there is or the index.
+
+    Of content that no tree has a path for nobody can say what it was: `?`.
+    """
     # After a colon all is a path, braces too.
     asked = [name if ":" in name else f"{name}^{{object}}" for name in names]
     every = _git(view, "rev-parse", *asked).decode().split() if names else []
-    kinds = {each: _git(view, "cat-file", "-t", each).strip() for each in every}
-    blobs = {each for each, kind in kinds.items() if kind == b"blob"}
+    blobs = {each for each, kind in zip(every, _find_kinds(view, every), strict=True) if kind == "blob"}
     if names and not blobs:
         return ""
-    words = ("log", "--all", "--format=", "--raw", "--no-abbrev", "-z", "--no-renames", "-m", "--root")
-    parts = _git(view, *words).split(b"\0")
-    for told, path in zip(parts[::2], parts[1::2], strict=False):
-        ids = told.decode("ascii", "replace").split()[2:4]
-        if (not names or blobs.intersection(ids)) and is_secret(os.fsdecode(path)):
-            return os.fsdecode(path)
-    return ""
+    words = ("log", "--all", "--ignore-missing", "--format=", "--raw", "--no-abbrev", "-z", "--no-renames", "-m")
+    parts = _git(view, *words, "--root", *_list_logged(view)).split(b"\0")
+    unknown = set(blobs)
+    changes = zip(parts[::2], map(os.fsdecode, parts[1::2]), strict=False)
+    changed = ((told.decode("ascii", "replace").split()[2:4], path) for told, path in changes)
+    for ids, path in itertools.chain(changed, (([each.object], each.path) for each in staged)):
+        if (not names or blobs.intersection(ids)) and is_secret(path):
+            return path
+        unknown.difference_update(ids)
+    return "?" if unknown else ""
+
+
+def _find_kinds(view: str, objects: list[str]) -> list[str]:
+    """Return what each of the objects is."""
+    given = "".join(f"{each}\n" for each in objects).encode()
+    return _git(view, "cat-file", "--batch-check=%(objecttype)", given=given).decode("ascii", "replace").splitlines()
+
+
+def _list_logged(view: str) -> list[str]:
+    """Return the commits that any reflog tells of, and those at which the other worktrees are."""
+    found: dict[str, None] = {}
+    for top in ("logs", "logs/refs", "worktrees"):
+        for folder, _, names in os.walk(os.path.realpath(os.path.join(view, top))):
+            for name in names if "logs" in folder.split("/") else {"HEAD"}.intersection(names):
+                log = read_plain(os.fsencode(os.path.join(folder, name)), _MOST) or b""
+                for pair in _LOGGED.finditer(log):
+                    found.update(dict.fromkeys(each.decode() for each in pair.groups() if each and each.strip(b"0")))
+    if not found:
+        return []
+    return _git(view, "rev-list", "--no-walk", "--ignore-missing", *found).decode("ascii", "replace").split()
 
 
 def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
@@ -103,8 +139,10 @@ def _resolve_names(view: str, names: Iterable[str], folder: str) -> tuple[list[s
     found: list[str] = []
     paths: list[str] = []
     for name in names:
+        if name == "--stdin":
+            raise ValueError(name)
         if name == "--reflog":
-            found += _git(view, "rev-list", "--no-walk", "--reflog").decode("ascii", "replace").split()
+            found += _list_logged(view)
             continue
         revision, colon, _ = name.partition(":")
         word = name if name.startswith(":/") else revision if colon else name
@@ -118,7 +156,7 @@ def _resolve_names(view: str, names: Iterable[str], folder: str) -> tuple[list[s
                 found += done.stdout.decode("ascii", "replace").split()
                 break
         else:
-            if word != "--all":  # there may be no reference yet
+            if word not in ("--all", "HEAD"):  # there may be no commit yet
                 paths.append(_find_path(folder, name))
     return list(dict.fromkeys(found)), paths
 
@@ -142,9 +180,12 @@ def _bare_view(repository: Repository) -> Generator[str]:
         extension = "[extensions]\n\tobjectFormat = sha256\n" if form == b"sha256" else ""
         with open(os.path.join(view, "config"), "w", encoding="utf-8") as file:
             file.write(f"[core]\n\trepositoryformatversion = {1 if extension else 0}\n\tbare = true\n{extension}")
-        for name in ("objects", "refs", "packed-refs", "logs", "shallow"):
+        os.mkdir(os.path.join(view, "logs"))
+        for name in ("objects", "refs", "packed-refs", "logs/refs", "worktrees", "shallow"):
             if os.path.exists(path := os.path.join(repository.common, name)):
                 os.symlink(path, os.path.join(view, name))
+        if os.path.exists(log := os.path.join(repository.git_dir, "logs", "HEAD")):
+            os.symlink(log, os.path.join(view, "logs", "HEAD"))
         for name in ("HEAD", *(each for each in os.listdir(repository.git_dir) if each.endswith("_HEAD"))):
             head = read_plain(os.fsencode(os.path.join(repository.git_dir, name)), 1 << 20)
             with open(os.path.join(view, name), "wb") as own:
@@ -152,14 +193,14 @@ def _bare_view(repository: Repository) -> Generator[str]:
         yield view
 
 
-def _git(view: str, *words: str) -> bytes:
-    done = _run(view, *words)
+def _git(view: str, *words: str, given: bytes = b"") -> bytes:
+    done = _run(view, *words, given=given)
     if done.returncode:
         raise subprocess.SubprocessError(done.stderr.decode("utf-8", "replace"))
     return done.stdout[:_MOST]
 
 
-def _run(view: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+def _run(view: str, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     variables = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": view,
@@ -176,7 +217,7 @@ def _run(view: str, *words: str) -> subprocess.CompletedProcess[bytes]:
         ["git", "--no-pager", *words],
         cwd=view,
         env=variables,
-        stdin=subprocess.DEVNULL,
+        input=given,
         capture_output=True,
         timeout=_TIMEOUT_S,
         check=False,
