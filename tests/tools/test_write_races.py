@@ -1,14 +1,22 @@
-"""Folders that come and go while a file is written into them."""
+"""Folders that come and go while a file is written into them, and files that change while their edit is asked about."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from surehand import Surehand
+import pytest
+
+from surehand import Surehand, ToolResult
+from surehand.core.read_state import SETTLED_NS
+from surehand.files.opening import read_to_end
+from surehand.policy.approvals import Answer, Question
 from surehand.testing import Says
+from surehand.tools import file_write
 
 
 def _open_folders(folder: Path) -> int:
@@ -39,3 +47,77 @@ async def test_a_folder_taken_back_while_a_write_waits_for_it_is_made_again(tmp_
         assert (folder / "new.txt").read_text() == "new\n"
         assert (await app.call("Undo", {})).ok
         assert not folder.exists()
+
+
+LARGE = "".join(f"row {number:06d} of a file too large to be held while somebody is asked\n" for number in range(5000))
+
+
+class _Meanwhile(Says):
+    """Says yes, after something has happened to the file."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        super().__init__("once")
+        self._happen = happen
+
+    async def ask(self, question: Question) -> Answer:
+        self._happen()
+        return await super().ask(question)
+
+
+def _write_old(path: Path, text: str) -> os.stat_result:
+    """Write a file and wait until its status is old enough to prove something."""
+    path.write_text(text)
+    status = path.stat()
+    while time.time_ns() - status.st_ctime_ns <= SETTLED_NS:
+        pass
+    return status
+
+
+async def _edit_large(path: Path, happen: Callable[[], object]) -> ToolResult:
+    async with Surehand(path.parent, approver=_Meanwhile(happen), plugins=False) as app:
+        assert (await app.call("Read", {"file_path": path.name})).ok
+        edit = {"file_path": path.name, "old_string": "row 002500", "new_string": "ROW 2500"}
+        return await app.call("Edit", edit)
+
+
+async def test_a_large_file_is_edited_as_it_was_shown(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    _write_old(path, LARGE)
+    result = await _edit_large(path, lambda: None)
+    assert result.ok, result.output
+    assert path.read_text() == LARGE.replace("row 002500", "ROW 2500")
+    assert "@@ -2498,7 +2498,7 @@" in result.data["diff"]
+    assert "  2501\tROW 2500 of" in result.output
+
+
+async def test_a_large_file_that_moves_while_its_edit_is_asked_about_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    moved = LARGE[100:] + LARGE[:100]
+    status = _write_old(path, LARGE)
+
+    def move() -> None:
+        with path.open("r+") as file:
+            file.write(moved)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    result = await _edit_large(path, move)
+    assert result.error is not None
+    assert result.error.code == "precondition_failed"
+    assert path.read_text() == moved
+
+
+async def test_a_large_file_that_moves_while_it_is_read_again_is_searched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.txt"
+    moved = LARGE[100:] + LARGE[:100]
+    _write_old(path, LARGE)
+
+    def read_moved(fd: int, size: int) -> bytes:
+        with path.open("r+") as file:
+            file.write(moved)
+        return read_to_end(fd, size)
+
+    result = await _edit_large(path, lambda: monkeypatch.setattr(file_write, "read_to_end", read_moved))
+    assert result.ok, result.output
+    assert path.read_text() == moved.replace("row 002500", "ROW 2500")

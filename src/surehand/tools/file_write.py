@@ -17,7 +17,6 @@ import stat
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from surehand.core.errors import ToolFailure
@@ -47,6 +46,7 @@ from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
+from surehand.tools.examined import ENCODINGS, EXAMINED, Examined
 from surehand.tools.write_result import (
     describe_change,
     describe_preview,
@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 _LOOKED: Final = "looked at"
 _HELD_WHILE_ASKED_BYTES: Final = 256 * 1024
 """The largest file whose content stays in memory while somebody is asked about its change."""
+_PLACES_WHILE_ASKED: Final = 1000
+"""The most places found in a larger file that are remembered meanwhile."""
 _BESIDE_BYTES: Final = 900_000
 """From this size on the digest of the new bytes and what is told of them are worked out while they are written."""
 T = TypeVar("T")
@@ -81,26 +83,6 @@ class Replace:
     old: str
     new: str
     all: bool = False
-
-
-@dataclass(slots=True)
-class Examined:
-    """A file as the checks last read it: read again only if its status does not prove that nothing changed."""
-
-    seen: Seen
-    data: Bytes
-    digest: str
-    edits: Sequence[Replace] = ()
-    encoding: Encoding = UTF8
-    splices: Sequence[Splice] = ()
-    path: str = ""
-    diff: str = ""
-    """What the edits change in the file of this name, where somebody was to see it."""
-
-
-EXAMINED: Final[Kept[dict[str, Examined]]] = Kept("examined", make=lambda session: {})
-ENCODINGS: Final[Kept[dict[str, tuple[Seen, Encoding]]]] = Kept("encodings", make=lambda session: {})
-"""Real path → the encoding of the last edit: a guess must not change between two edits of a file read once."""
 
 
 class FileWrite:
@@ -135,6 +117,8 @@ class FileWrite:
         """What the session has read, where others changed the file since and their change is to be merged."""
         self.diff = ""
         """What the edits change, where it was worked out already."""
+        self.line = 0
+        """The number of the line the first change begins in, where it was counted already."""
         self.others_diff = ""
         """What others changed since the file was read, where that was merged."""
         self.summary = ""
@@ -182,12 +166,15 @@ class FileWrite:
     def preview(self, checks: tuple[Check, ...]) -> Preview:
         """Say exactly what would change; nothing is written."""
         looked: FileWrite | None = self.ctx.once(_LOOKED, lambda: None)  # by the check, a moment ago
-        shown = describe_preview(looked or self.look(checks))
-        kept = (looked or self)._examine_content()
-        if kept is None or (isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES):
+        write = looked or self.look(checks)
+        shown = describe_preview(write)
+        kept = write._examine_content()
+        if kept is not None and isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES:
+            kept.data = None
+        if kept is None or (kept.data is None and (not kept.edits or len(kept.splices) > _PLACES_WHILE_ASKED)):
             self.forget()
         elif kept.edits:
-            kept.path, kept.diff = self.path, shown.diff
+            kept.path, kept.diff, kept.line = self.path, shown.diff, write.line
         return shown
 
     def commit(self, tool: str) -> ToolResult:
@@ -218,10 +205,10 @@ class FileWrite:
     def _let_go(self) -> None:
         """Close what is open. With its last descriptor a replaced file goes, and a large one takes its time."""
         self.forget()
-        if self.status is None or self.status.st_size < _BESIDE_BYTES:
+        if self.fd < 0 or self.status is None or self.status.st_size < _BESIDE_BYTES:
             self.close()
             return
-        held, self.fd = [self.fd] if self.fd >= 0 else [], -1
+        held, self.fd = [self.fd], -1
         self.close()
 
         def close() -> None:
@@ -364,7 +351,7 @@ class FileWrite:
         """Read the whole file, unless a run of the checks before this one has read the same bytes."""
         assert self.status is not None
         kept = self._examine_content()
-        if kept is not None:
+        if kept is not None and kept.data is not None:
             self.data, self.digest = kept.data, kept.digest
             return
         buffers = self.ctx.session.main.buffers
@@ -375,6 +362,8 @@ class FileWrite:
             self.data = data = read_to_end(self.fd, self.status.st_size)
         except OSError as problem:
             raise os_failure(problem, self.path, "read") from None
+        if kept is not None and not kept.seen.untouched(os.fstat(self.fd)):  # written to while it was read
+            self.forget()
         seen = self.ctx.session.read_state.get(self.real)
         known = seen is not None and seen.digest and seen.untouched(self.status)
         unsaved = buffers.read(self.real, data) if buffers is not None else None
@@ -414,7 +403,7 @@ class FileWrite:
         if kept is None or kept.edits != self.edits:
             return False
         self.encoding, self.splices = kept.encoding, list(kept.splices)
-        self.diff = kept.diff if kept.path == self.path else ""
+        self.diff, self.line = kept.diff if kept.path == self.path else "", kept.line
         return True
 
     def keep(self) -> None:

@@ -40,7 +40,7 @@ def describe_change(write: FileWrite) -> ChangeReport:
 def describe_preview(write: FileWrite) -> Preview:
     """Say what a write would change."""
     same = write.exists and write.is_unchanged
-    diff = "" if same else _diff(write, None)
+    diff = "" if same else _diff(write, None, _first_line(write))
     data: dict[str, Any] = {"path": write.real, "created": not write.exists, "changed": not same}
     if same:
         return Preview(f"{write.path} already has exactly this content; nothing would be written", diff, data)
@@ -107,7 +107,9 @@ def _changed_lines(write: FileWrite, line: int) -> str:
 
 def _first_line(write: FileWrite) -> int:
     """Return the number of the line the first change begins in."""
-    return line_at(write.data, write.splices[0].start, write.encoding) if write.splices else 1
+    if not write.line:
+        write.line = line_at(write.data, write.splices[0].start, write.encoding) if write.splices else 1
+    return write.line
 
 
 def _diff(write: FileWrite, limit_lines: int | None, line: int | None = None) -> str:
