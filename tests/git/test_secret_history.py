@@ -134,7 +134,7 @@ git log -p --glob=heads clean
 git log -p --tags=dirty clean
 git show ORIG_HEAD
 git log -p ORIG_HEAD
-git log -p nosuchname
+git log -p 'nosuch*'
 git grep KEY ':/two'
 """
 
@@ -146,6 +146,33 @@ async def test_revisions_and_paths_are_taken_as_git_takes_them(repository: Path,
         assert verdict(app, command) != "allow"
         for plain in ("git log -p a", "git show :a", "git log -p -1", "git log -p -1 --stat", "git show HEAD -- a"):
             assert verdict(app, plain) == "allow", plain
+
+
+async def test_what_git_does_not_know_either_is_not_asked_about(repository: Path) -> None:
+    unknown = [
+        "nosuch",
+        "HEAD~50",
+        "main~50..main",
+        "abc1234",
+        "v9:a",
+        "stash",
+        "stash@{0}",
+        "nosuch...main",
+        "^nosuch",
+        "refs/heads/nosuch",
+    ]
+    async with scratch_app(repository) as app:
+        for name in unknown:
+            failed = subprocess.run(["git", "log", "-p", name], cwd=repository, capture_output=True, text=True)
+            assert (failed.returncode, failed.stdout) == (128, ""), name
+            assert verdict(app, f"git log -p {name}") == "allow", name
+        assert verdict(app, "git stash show -p") == "allow"
+        # Of these the repository itself may know more: its settings, a file in its own folder, other parents.
+        assert verdict(app, "git log -p @{upstream}") == "ask"
+        (repository / ".git" / "nosuch").write_text(git("rev-parse", "dirty", cwd=repository))
+        assert verdict(app, "git log -p nosuch") == "ask"
+        (repository / ".git" / "info" / "grafts").write_text("")
+        assert verdict(app, "git log -p HEAD~50") == "ask"
 
 
 async def test_what_is_only_staged_or_only_in_the_reflog_is_reached_too(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ _MOST: Final = 64 << 20
 """Bytes of names that are looked at."""
 _MOST_TREES: Final = 50
 _LOGGED: Final = re.compile(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
+_NAMED: Final = re.compile(r"([\w./-]*\w)(@\{\d+\})?(?:[~^]\d*)*")
+_KINDS_OF_REFERENCE: Final = ("refs", "refs/tags", "refs/heads", "refs/remotes")
 _clean: dict[tuple[str, tuple[str, ...]], str] = {}
 """Folder of objects and commits → the secret that was found from there, or nothing."""
 
@@ -43,13 +45,13 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
         with _bare_view(repository) as view:
             if printed.reach == "blobs":
                 return _secret_blob(view, list(printed.revisions), read_tracked(repository.git_dir), is_secret)
-            commits, paths = _resolve_names(view, printed.revisions, folder)
+            commits, paths = _resolve_names(view, repository, printed.revisions, folder)
             held = bool(paths) and all(map(os.path.isfile, paths))  # of the very files the policy knows
             staged = read_tracked(repository.git_dir) if printed.staged and not held else ()
             if found := next((each.path for each in staged if is_secret(each.path)), ""):
                 return found
             if not commits and paths and not held:
-                commits = _resolve_names(view, ("HEAD",), folder)[0]
+                commits = _resolve_names(view, repository, ("HEAD",), folder)[0]
             if not commits:
                 return ""
             key = (repository.common, (printed.reach, str(printed.most), *sorted(commits)))
@@ -131,10 +133,11 @@ def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
     return ""
 
 
-def _resolve_names(view: str, names: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
+def _resolve_names(view: str, repository: Repository, names: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
     """Return the commits and trees that words stand for, those that are left out with `^`, and the paths among them.
 
-    Raises ValueError for a word that is neither: what it stands for is not known here.
+    A word that means nothing to git either is left out: the command fails at it. Raises ValueError for one that may
+    mean something in the repository itself (`@{upstream}` depends on its settings).
     """
     found: list[str] = []
     paths: list[str] = []
@@ -156,19 +159,45 @@ def _resolve_names(view: str, names: Iterable[str], folder: str) -> tuple[list[s
                 found += done.stdout.decode("ascii", "replace").split()
                 break
         else:
-            if word not in ("--all", "HEAD"):  # there may be no commit yet
-                paths.append(_find_path(folder, name))
+            if word in ("--all", "HEAD"):  # there may be no commit yet
+                continue
+            path = _find_path(folder, name)
+            if path is None and not _means_nothing(view, repository, word):
+                raise ValueError(name)
+            paths += [path] if path is not None else []
     return list(dict.fromkeys(found)), paths
 
 
-def _find_path(folder: str, name: str) -> str:
-    """Return the file a word names in a folder or one above it, wherever git is run; raise ValueError for none."""
+def _find_path(folder: str, name: str) -> str | None:
+    """Return the file a word names in a folder or one above it, wherever git is run; None where there is none."""
     while not os.path.lexists(path := os.path.join(folder, name)):
         above = os.path.dirname(folder)
         if above == folder:
-            raise ValueError(name)
+            return None
         folder = above
     return path
+
+
+def _means_nothing(view: str, repository: Repository, word: str) -> bool:
+    """Say whether a revision that the view does not know is unknown in the repository as well."""
+    if os.path.lexists(os.path.join(repository.common, "info", "grafts")):
+        return False  # commits have other parents there
+    return any(_is_unknown(view, repository, end) for end in re.split(r"\.{2,3}", word.lstrip("^")))
+
+
+def _is_unknown(view: str, repository: Repository, revision: str) -> bool:
+    """Say whether `name`, `name~3` or `name@{3}` is nothing: no such reference or object, or not so many ancestors."""
+    parts = _NAMED.fullmatch(revision)
+    if parts is None:
+        return False
+    name, logged = parts.groups()
+    # git looks for a file of that name first, which the view has only of those that git itself makes.
+    tops = {repository.git_dir, repository.common}
+    if not name.endswith("HEAD") and any(os.path.lexists(os.path.join(top, name)) for top in tops):
+        return False
+    if _run(view, "rev-parse", "--verify", "--quiet", name).returncode == 0:
+        return not logged
+    return not any(os.path.lexists(os.path.join(top, kind, name)) for top in tops for kind in _KINDS_OF_REFERENCE)
 
 
 @contextmanager
