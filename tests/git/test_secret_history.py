@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -112,7 +113,14 @@ async def test_a_repository_without_secrets_asks_nothing_and_what_is_added_is_se
     async with scratch_app(tmp_path) as app:
         assert verdict(app, "git log -p") == "allow"
         assert verdict(app, "git show") == "allow"
+        every = ("git log -p --all", "git log -p --branches", "git reflog -p", "git show HEAD@{0}")
+        for command in every:
+            assert verdict(app, command) == "allow", command
+        shutil.rmtree(tmp_path / ".git" / "logs")  # as in many a clone made for a build
+        assert verdict(app, "git log -p --all") == "allow"
         commit(tmp_path, "two", id_rsa="key\n")
+        for command in every:
+            assert verdict(app, command) == "ask", command
         assert verdict(app, "git log -p") == "ask"
         assert verdict(app, "git show") == "ask"
 
@@ -173,6 +181,21 @@ async def test_what_git_does_not_know_either_is_not_asked_about(repository: Path
         assert verdict(app, "git log -p nosuch") == "ask"
         (repository / ".git" / "info" / "grafts").write_text("")
         assert verdict(app, "git log -p HEAD~50") == "ask"
+
+
+async def test_the_log_of_head_is_that_of_the_worktree(tmp_path: Path) -> None:
+    main, other = tmp_path / "main", tmp_path / "other"
+    main.mkdir()
+    git("init", "-q", "-b", "main", cwd=main)
+    commit(main, "one", a="1\n")
+    commit(main, "two", a="2\n")
+    git("worktree", "add", "-q", "--detach", str(other), cwd=main)
+    commit(other, "three", _DOT_env="KEY=canary\n")
+    git("reset", "-q", "--hard", "HEAD~1", cwd=other)
+    async with scratch_app(other) as app:
+        assert verdict(app, "git log -p") == "allow"
+        assert verdict(app, "git show HEAD@{1}") == "ask"
+        assert verdict(app, "git log -p --reflog") == "ask"
 
 
 async def test_what_is_only_staged_or_only_in_the_reflog_is_reached_too(tmp_path: Path) -> None:
