@@ -37,6 +37,15 @@ def test_help_of_a_command_is_that_commands_help(tmp_path: Path) -> None:
     assert surehand("help", "undo", cwd=tmp_path).stdout == surehand("undo", "--help", cwd=tmp_path).stdout
 
 
+def test_every_command_tells_its_options_without_any_extra(tmp_path: Path) -> None:
+    extras = "acp mcp mcp_types httpx2 starlette uvicorn prompt_toolkit anthropic openai PIL pypdfium2 ray keyring"
+    without = f"import sys; sys.modules.update(dict.fromkeys({extras.split()!r}))"
+    command = [sys.executable, "-c", f"{without}; from surehand.cli.main import main; sys.exit(main())", "completion"]
+    done = subprocess.run([*command, "bash"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--tool-allow" in done.stdout
+
+
 @pytest.mark.parametrize("topic", ["polcy", "../README", "/etc/passwd", ""])
 def test_a_topic_that_is_no_page_is_refused(topic: str, tmp_path: Path) -> None:
     shown = surehand("help", topic, cwd=tmp_path)

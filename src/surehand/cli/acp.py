@@ -8,8 +8,6 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from acp import run_agent
-from surehand.acp.agent import EditorAgent
 from surehand.app import Surehand
 from surehand.cli import render, session
 from surehand.cli.parser import effort_option
@@ -22,6 +20,7 @@ from surehand.models import choose, open_model
 from surehand.state.own_stdio import is_stream, own_stdio
 
 if TYPE_CHECKING:
+    from surehand.acp.agent import EditorAgent
     from surehand.core.model import Model
     from surehand.core.settings import McpServerSettings
 
@@ -50,6 +49,8 @@ def run(options: Namespace) -> int:
 
 
 async def _serve(options: Namespace) -> int:
+    from surehand.acp.agent import EditorAgent  # lazy: acp, 800 ms; its extra may be missing
+
     def open_app(workspace: str, session: str, servers: dict[str, McpServerSettings]) -> Surehand:
         more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "mcp_servers": servers}
         app = Surehand(workspace, allow=options.allow, mode=options.mode, session=session, **more)
@@ -76,6 +77,8 @@ LINE_BYTES: Final = 64 * 1024 * 1024
 
 async def serve_stdio(agent: EditorAgent) -> None:
     """Serve the editor on standard input until it closes; raise SettingsError where none can be there."""
+    from acp import run_agent
+
     for descriptor, name in ((0, "input"), (1, "output")):
         if not is_stream(descriptor):
             raise SettingsError(

@@ -14,6 +14,7 @@ from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.tool import Tool
+from surehand.history.read_contents import SEEN
 from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
@@ -177,7 +178,6 @@ def _read_effects(args: ReadFileArgs, ctx: ToolContext) -> list[Effect]:
 
 def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
     from surehand.files.opening import open_file, read_up_to  # lazy: opening, 17 ms
-    from surehand.history.read_contents import SEEN  # lazy: read_contents, 1 ms
 
     path = ctx.resolve(args.path)
     with open_file(path, ctx) as source:
