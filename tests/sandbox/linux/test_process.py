@@ -112,6 +112,22 @@ async def test_a_process_that_was_started_ahead_becomes_the_launcher_or_ends(tmp
     assert set(tree.children(os.getpid())) == before
 
 
+def test_what_was_started_ahead_is_the_parents_alone_after_a_fork() -> None:
+    sandbox, before = LinuxSandbox(), set(tree.children(os.getpid()))
+    sandbox.start_ahead()
+    child = os.fork()
+    if not child:
+        try:
+            sandbox.end_ahead()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    [waiting] = set(tree.children(os.getpid())) - before
+    assert os.waitpid(waiting, os.WNOHANG) == (0, 0)
+    sandbox.end_ahead()
+
+
 async def test_commands_at_once_find_the_seats_of_those_before_them(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ class LinuxSandbox:
     def __init__(self) -> None:
         self._ahead: LauncherProcess | None = None
         self._starting = threading.Lock()
+        os.register_at_fork(after_in_child=self._forget)
 
     def abilities(self) -> Abilities:
         """Return what the kernel offers."""
@@ -49,6 +51,12 @@ class LinuxSandbox:
             process = self._ahead or LauncherProcess()
             self._ahead = None if take else process
         return process
+
+    def _forget(self) -> None:
+        """Leave to the parent what it started; in a child of it nobody else holds the lock."""
+        if self._ahead is not None:
+            self._ahead.control.close()
+        self._ahead, self._starting = None, threading.Lock()
 
     def end_ahead(self) -> None:
         """End a process that was started ahead and that no launcher has taken."""
