@@ -34,11 +34,12 @@ def test_the_inspector_lists_tools_and_gets_text_and_structure(inspector: list[s
     server = [sys.executable, "-m", "surehand", "serve", "--cwd", str(tmp_path)]
     listed = {each["name"]: each for each in inspect(inspector, *server, "--method", "tools/list")["tools"]}
     assert {"Bash", "Read", "Edit", "Undo"} <= listed.keys()
-    assert listed["Read"]["outputSchema"]["type"] == "object"
+    assert listed["Glob"]["outputSchema"]["type"] == "object"
     call = ("--method", "tools/call", "--tool-name")
     read = inspect(inspector, *server, *call, "Read", "--tool-arg", "file_path=a.txt")
     assert "hello" in read["content"][0]["text"]
-    assert read["structuredContent"]["content"] == "hello"
+    found = inspect(inspector, *server, *call, "Glob", "--tool-arg", "pattern=*.txt")
+    assert found["structuredContent"]["files"][0]["path"] == "a.txt"
     refused = inspect(inspector, *server, *call, "Write", "--tool-arg", "file_path=b.txt", "--tool-arg", "content=x")
     assert refused["isError"] is True
     assert not (tmp_path / "b.txt").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
     @asynccontextmanager
     async def connected(
         era: str, *, page_size: int = 200, follow_roots: bool = False, **client: Any
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any]:
         apps: list[Surehand] = []
 
         def open_app(approver: Any, root: str | None) -> Surehand:
@@ -84,8 +84,9 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
         serving = Serving(open_app, extras=own_extras(), page_size=page_size, follow_roots=follow_roots)
         try:
             async with Client(serving.server, mode=era, cache=None, **client) as session:
-                session.apps = apps
-                yield session
+                known: Any = session
+                known.apps = apps
+                yield known
         finally:
             await serving.close()
 
@@ -121,6 +122,20 @@ async def test_tools_are_listed_under_names_every_client_takes_and_called(connec
         plain = await client.call_tool("time.now", {})
         assert text(plain) != ""
         assert set(plain.structured_content or {}) == {"timestamp", "iso"}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_text_that_read_returns_is_sent_once(connect: Connect, era: str, tmp_path: Path) -> None:
+    path = tmp_path / "project" / "once.txt"
+    path.write_text("a remarkable line\n")
+    async with connect(era) as client:
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+        read = await client.call_tool("Read", {"file_path": "once.txt"})
+        assert tools["Read"].output_schema is None
+        assert "a remarkable line" in text(read)
+        assert read.model_dump_json().count("a remarkable line") == 1
+        facts = read.meta["surehand"]["data"]
+        assert (facts["path"], facts["lines"], facts["encoding"]) == (str(path), 1, "utf-8")
 
 
 @pytest.mark.parametrize("era", ERAS)

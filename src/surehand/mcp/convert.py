@@ -67,16 +67,22 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "type": "object"}
 
 
-def result_shape(result: ToolResult, output_schema: Mapping[str, Any] | None) -> dict[str, Any]:
+def result_shape(
+    result: ToolResult, output_schema: Mapping[str, Any] | None, repeated: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the answer to `tools/call`.
 
     Structured content is sent only where the tool's schema promises it: some clients show their model nothing else,
-    and what a model should read is the output. The data travel in `_meta` all the same.
+    and what a model should read is the output. The data travel in `_meta` all the same, without what is `repeated`
+    in the output.
     """
     shape = result_to_mcp(result)
     kept: dict[str, Any] = shape["_meta"]["surehand"]
     if kept["data"] == result.output:
         del kept["data"]  # a tool that returns text
+    elif repeated and isinstance(kept["data"], dict):
+        told = cast("dict[str, Any]", kept["data"])
+        kept["data"] = {key: value for key, value in told.items() if key not in repeated}
     if not result.content:
         del kept["output"]  # it is the content
     shape["_meta"]["surehand"] = {key: value for key, value in kept.items() if value is not None}
@@ -120,11 +126,15 @@ def clean_json(value: Any) -> Any:
     """Return plain data that every JSON reader takes: no half characters, no numbers that are none."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {clean_json(str(key)): clean_json(each) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [clean_json(each) for each in cast("list[Any]", value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return value
 
 
 def page(entries: Sequence[T], cursor: str | None, size: int = PAGE) -> tuple[Sequence[T], str | None]:

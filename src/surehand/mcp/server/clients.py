@@ -32,6 +32,8 @@ from surehand.state.json_file import write_private
 
 FRESH_S: Final = 1800.0
 """A client that has not been heard of for so long is gone, and so is what it read."""
+NOTED_S: Final = 60.0
+"""How long a note of a file stands before the same is noted again."""
 FILE: Final = "mcp_reads.jsonl"
 SIZE_LIMIT: Final = 256 * 1024
 """Bytes from which on old lines are dropped."""
@@ -43,6 +45,7 @@ class RecentReads:
     def __init__(self, session: Session, client: str) -> None:
         self._session = session
         self._client = client[:200]
+        self._noted: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._path = os.path.join(session.state_dir, FILE) if session.state_dir is not None else None
 
     def take_up(self) -> None:
@@ -53,9 +56,10 @@ class RecentReads:
 
     def note(self, data: Mapping[str, Any]) -> None:
         """Note that a file was read, as the event of it says; where that fails, the client has to read it again."""
-        if self._path is None:
+        now, noted = time.time(), self._noted.get(data["path"])
+        if self._path is None or (noted is not None and noted[1] == data and 0 <= now - noted[0] < NOTED_S):
             return
-        line = json.dumps({"client": self._client, "at": time.time(), **data}) + "\n"
+        line = json.dumps({"client": self._client, "at": now, **data}) + "\n"
         with suppress(OSError, UnicodeError):
             descriptor = os.open(
                 self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -64,6 +68,7 @@ class RecentReads:
                 os.write(descriptor, line.encode())
             finally:
                 os.close(descriptor)
+            self._noted[data["path"]] = now, data
 
     def _fresh(self) -> list[dict[str, Any]]:
         """Return the lines that still count; a file that has grown long is left with no others."""

@@ -241,9 +241,10 @@ class Serving:
 
         async def work() -> dict[str, Any]:
             result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
-            return convert.result_shape(
-                result, None if tool is None else _promised_schema(tool.name, tool.promise, ctx, guest)
-            )
+            if tool is None:
+                return convert.result_shape(result, None)
+            promised = _promised_schema(tool.name, promise := tool.promise, ctx, guest)
+            return convert.result_shape(result, promised, () if promised is promise else TEXTS.get(tool.name, ()))
 
         return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
 
@@ -272,12 +273,15 @@ class Serving:
 
 TEXT_READERS: Final = frozenset({"claude-code"})
 """Clients that show their model the structure of an answer in place of its text."""
+TEXTS: Final[Mapping[str, Sequence[str]]] = {"Read": ("content", "cells", "text"), "fs.read_file": ("content",)}
+"""Built-in tools whose answer is a text, which is sent once and as content, and which of their data repeat it."""
 
 
 def _promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Client) -> Schema | None:
     """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
     known = getattr(ctx.session, "client_params", None)
-    if schema is None or known is None or known.client_info.name not in TEXT_READERS:
+    reads_text = known is not None and known.client_info.name in TEXT_READERS
+    if schema is None or not (reads_text or name in TEXTS):
         return schema
     own = guest.app.selection.source.is_deferrable(name) and not name.startswith("mcp__")
     return None if own else schema
