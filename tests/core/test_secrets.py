@@ -44,8 +44,18 @@ SECRET = [
     "/home/ann/.bash_history",
     "/home/ann/.zsh_history",
     "/home/ann/.local/share/fish/fish_history",
+    "/home/ann/.duckdb_history",
+    "/home/ann/.psql_history.old",
+    "/home/ann/.viminfo",
+    "/home/ann/.local/state/nvim/shada/main.shada",
+    "/home/ann/.cache/huggingface/token",
+    "/home/ann/.config/composer/auth.json",
+    "/home/ann/.config/github-copilot/apps.json",
+    "/home/ann/.claude.json",
 ]
 OPEN = [
+    "app/.claude.json",
+    "src/sales_history",
     "",
     "/",
     "README.md",
