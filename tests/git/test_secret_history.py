@@ -244,6 +244,16 @@ async def test_what_other_worktrees_and_stashes_hold_is_reached_by_what_names_ev
     async with scratch_app(main) as app:
         for command in ("git log -p --all", "git log -p --reflog", "git log -g -p", "git stash list -p"):
             assert verdict(app, command) == "allow", command
+        for command in (
+            "git stash show -p",
+            "git show main~9",
+            "git log -p main~9..main",
+            "git stash show -p stash@{0}",
+        ):
+            assert verdict(app, command) == "allow", f"nothing is there: {command}"
+        git("config", "extensions.refStorage", "reftable", cwd=main)
+        assert verdict(app, "git log -p") != "allow", "references that cannot be read"
+        git("config", "-f", ".git/config", "--unset", "extensions.refStorage", cwd=main)
     git("worktree", "add", "-q", "--detach", str(linked), cwd=main)
     commit(linked, "three", _DOT_env="KEY=canary\n")
     commit(linked, "four", _DOT_env=None)
@@ -255,6 +265,7 @@ async def test_what_other_worktrees_and_stashes_hold_is_reached_by_what_names_ev
         assert verdict(app, "git show HEAD@{1}") != "allow"
         assert verdict(app, "git show HEAD") != "allow", "it shows what was taken away"
         assert verdict(app, "git show HEAD~2") == "allow"
+        assert verdict(app, "git show HEAD@{2}") == "allow"
 
 
 async def test_where_no_sandbox_leaves_them_out_staged_secrets_and_both_ends_of_a_difference_count(

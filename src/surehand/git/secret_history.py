@@ -205,6 +205,8 @@ def _bare_view(repository: Repository) -> Generator[str]:
     """Make a folder of git with the repository's objects and references, and no setting of its."""
     with tempfile.TemporaryDirectory(prefix="surehand-git-") as view:
         settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
+        if settings.get(b"extensions.refstorage", b"files") != b"files":
+            raise ValueError("references that are kept in another way")
         form = settings.get(b"extensions.objectformat", b"sha1")
         extension = "[extensions]\n\tobjectFormat = sha256\n" if form == b"sha256" else ""
         with open(os.path.join(view, "config"), "w", encoding="utf-8") as file:
@@ -213,10 +215,9 @@ def _bare_view(repository: Repository) -> Generator[str]:
         for name in ("objects", "refs", "packed-refs", "logs/refs", "worktrees", "shallow"):
             if os.path.exists(path := os.path.join(repository.common, name)):
                 os.symlink(path, os.path.join(view, name))
-        if os.path.exists(log := os.path.join(repository.git_dir, "logs", "HEAD")):
-            os.symlink(log, os.path.join(view, "logs", "HEAD"))
-        for name in ("HEAD", *(each for each in os.listdir(repository.git_dir) if each.endswith("_HEAD"))):
-            head = read_plain(os.fsencode(os.path.join(repository.git_dir, name)), 1 << 20)
+        heads = (each for each in os.listdir(repository.git_dir) if each.endswith("_HEAD"))
+        for name in ("HEAD", "logs/HEAD", *heads):  # git takes no link for a log
+            head = read_plain(os.fsencode(os.path.join(repository.git_dir, name)), _MOST)
             with open(os.path.join(view, name), "wb") as own:
                 own.write(head or b"")
         yield view
