@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,34 @@ def test_a_pattern_is_judged_by_what_it_stands_for_not_by_how_much(
     app = Surehand(workspace, keep_state=False)
     policy = Policy.from_settings(app.settings, str(workspace))
     assert Checker(policy, app.session, app.registry).check("Bash", {"command": command})["decision"] == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("for f in $(find . -name '*.md'); do rm \"$f\"; done", "ask"),
+        ("rm $(git ls-files '*.log')", "ask"),
+        ("rm $(git ls-files -o --exclude-standard src '*.tmp')", "ask"),
+        ("mv $(find {ws} -type f -name '*.md') sub", "ask"),
+        ("rm -rf $(find .)", "deny"),
+        ("rm -rf $(find . -name '?*')", "deny"),
+        ("rm -rf $(find . -name '*t')", "deny"),
+        ("rm -rf $(find . -name '.git')", "deny"),
+        ("rm -rf $(find . -name '*.md' -o -type d)", "deny"),
+        ("rm -rf $(find . ! -name x)", "deny"),
+        ("rm -rf $(find {ws} -name 'w*')", "deny"),
+        ("rm -rf $(find .. -name 'x*')", "deny"),
+        ("rm $(git ls-files)", "deny"),
+        ("rm $(git ls-files '*.log' .)", "deny"),
+        ("rm $(git ls-files ':!x')", "deny"),
+        ("rm $(git ls-files src/..)", "deny"),
+    ],
+)
+def test_files_that_a_listing_picks_are_not_the_workspace(tmp_path: Path, command: str, expected: str) -> None:
+    workspace = tmp_path / "ws"
+    (workspace / "src").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
+    app = Surehand(workspace, keep_state=False)
+    policy = Policy.from_settings(app.settings, str(workspace))
+    given = {"command": command.replace("{ws}", str(workspace))}
+    assert Checker(policy, app.session, app.registry).check("Bash", given)["decision"] == expected

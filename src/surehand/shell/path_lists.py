@@ -8,14 +8,17 @@ would be split, and its second half be another path (`a /etc/passwd`); `xargs` t
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from surehand.shell import globs, options, read_only
 from surehand.shell.programs import program_of, wrapper_of
-from surehand.shell.programs.find import picked_files, picks_link
+from surehand.shell.programs.find import joins_tests, picked_files, picks_link
 from surehand.shell.programs.record import Call
 from surehand.shell.scope import FoundCommand
 from surehand.shell.word import Many, Word
@@ -36,7 +39,8 @@ def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
         splits = _holds_odd_names(found, folders)
         links = [Word(each) for each in _links_listed(found, folders)]
         many: Many = "split" if splits else "names"
-        return (*(replace(_below(word), many=many, no_flag=not splits) for word in words), *links)
+        below = [each for word in words for each in _list_below(word, _picked_names(found, word))]
+        return (*(replace(each, many=many, no_flag=not splits) for each in below), *links)
     passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
     return found.context.listed if passes else ()
 
@@ -55,10 +59,42 @@ def _finds_folder(found: FoundCommand) -> bool:
     return any(below or os.path.isdir(path) for each in matched for path, below in each)
 
 
-def _below(word: Word) -> Word:
+def _list_below(word: Word, picked: Sequence[str]) -> list[Word]:
+    """Return what stands for the paths below a folder: patterns of those that are picked, or of all."""
     if not word.literal:
-        return word
-    return Word(word.text, "glob", "", word.text.rstrip("/") + "/**")
+        return [word]
+    folder = word.text.rstrip("/") + "/"
+    texts = [f"{folder.removeprefix('./')}**/{name}" for name in picked] or [word.text]
+    return [Word(text, "glob", "", folder + "**") for text in texts]
+
+
+_SAYS_NOTHING = "*?[].!^/"  # a pattern of these alone may be any name
+_LISTS_SOME = re.compile(r"-[comdz]+|--(?:cached|others|modified|deleted|exclude-standard|)")
+
+
+def _picked_names(found: FoundCommand, start: Word) -> list[str]:
+    """Return the patterns one of which each path listed below a folder has to match; nothing where others are too."""
+    if found.name == "find":
+        tests = itertools.pairwise(found.words[1:])
+        names = [value for test, value in tests if test.text in ("-name", "-iname")]
+        # The folder itself is listed, too, and a name that begins with a dot is matched by `*`.
+        kept = (posixpath.basename(start.text.rstrip("/")).lower(), ".git", ".surehand")
+        patterns = [each.text.lower() for each in names]
+        if joins_tests(found.words[1:]) or any(fnmatch.filter(kept, pattern) for pattern in patterns):
+            return []
+        names = names[:1]
+    elif found.name == "git" and [word.text for word in found.words[1:2]] == ["ls-files"]:
+        options = [word for word in found.words[2:] if word.text.startswith("-")]
+        names = [word for word in found.words[2:] if not word.text.startswith("-")]
+        if not all(_LISTS_SOME.fullmatch(word.text) for word in options):
+            return []
+    else:
+        return []
+    plain = all(each.literal and each.text.strip(_SAYS_NOTHING) and _PLAIN_PICK.match(each.text) for each in names)
+    return [each.text for each in names] if plain else []
+
+
+_PLAIN_PICK = re.compile(r"(?![:/~])(?!.*\.\.)")  # no magic of git's, and no way out of the folder
 
 
 _WITHIN_INDEX = 62  # bytes of an entry before its name

@@ -48,7 +48,7 @@ def picked_files(words: Sequence[Word]) -> list[Word]:
 def picks_link(words: Sequence[Word]) -> Callable[[str], bool]:
     """Return a test by its path of whether a link may be among what a `find` lists."""
     texts = [word.text for word in words]
-    if not _JOINS.isdisjoint(texts):
+    if joins_tests(words):
         return bool
     tests = list(itertools.pairwise(texts))
     if ("-type", "f") in tests:
@@ -57,6 +57,11 @@ def picks_link(words: Sequence[Word]) -> Callable[[str], bool]:
         re.compile(fnmatch.translate(value), re.IGNORECASE) for test, value in tests if test in ("-name", "-iname")
     ]
     return lambda path: all(each.match(os.path.basename(path)) for each in named)
+
+
+def joins_tests(words: Sequence[Word]) -> bool:
+    """Return whether a `find` lists more than what passes every test of it."""
+    return not _JOINS.isdisjoint(word.text for word in words)
 
 
 def _no_link(path: str) -> bool:
