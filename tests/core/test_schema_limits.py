@@ -62,6 +62,9 @@ def two_of_a_name(levels: int) -> dict[str, Any]:
 BRANCH: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}
 
 
+LOOKS_FAR = "".join(rf"(?=[\s\S]{{1,{900 - number}}}x)\w" for number in range(600))
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
@@ -75,6 +78,7 @@ BRANCH: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#/$
         ({"type": "object", "patternProperties": {f"x{number}y": True for number in range(300)}}, "patterns"),
         ({"type": "object", "properties": {"x": {"pattern": "|".join(map(str, range(20_000)))}}}, "patterns"),
         ({"type": "object", "properties": {"x": {"pattern": r"(\p{L}{1,50}\s{1,50}){1,50}"}}}, "too large"),
+        ({"type": "object", "properties": {"x": {"pattern": LOOKS_FAR}}}, "too large"),
     ],
 )
 def test_a_schema_that_would_take_for_ever_is_refused_when_it_is_registered(schema: dict[str, Any], why: str) -> None:
@@ -116,7 +120,7 @@ def of_items(**schema: Any) -> dict[str, Any]:
         (of_items(oneOf=[{"const": number} for number in range(6_000)]), ["text"] * 100_000),
         (of_items(const=[0] * 9_000), [[0] * 9_000] * 200),
         (of_items(pattern=r"^(a+)+\1$"), ["a" * 28 + "!"] * 20_000),
-        (of_items(type="object", propertyNames={"pattern": "^(?=(a|aa)+$)"}), [{"a" * 40 + "!": 1}] * 2_000),
+        (of_items(type="object", propertyNames={"pattern": "^(?=(a|aa)+$)"}), [{"a" * 40 + "!": 1}] * 20_000),
         (of_items(allOf=[{"pattern": f"{number}x"} for number in range(150)]), ["a" * 1_000_000]),
     ],
 )
@@ -141,6 +145,33 @@ def test_of_very_many_faults_the_first_is_told_and_of_few_every_one(
 ) -> None:
     with pytest.raises(InvalidArguments, match=told):
         ForeignArguments(schema).check({"x": value})
+
+
+# As a widely used library writes its type for e-mail addresses out.
+ADDRESS = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+
+
+def test_a_long_list_of_addresses_is_checked() -> None:
+    arguments, addresses = ForeignArguments(of_items(pattern=ADDRESS)), [f"a.b{n}@example.org" for n in range(1_500)]
+    assert arguments.check({"x": addresses})
+    with pytest.raises(InvalidArguments, match=r"x\[1500\]: .*does not match"):
+        arguments.check({"x": [*addresses, "a..b@example.org"]})
+
+
+@pytest.mark.parametrize(
+    "plain", [{"enum": [f"Zone/{number}" for number in range(400)]}, {"type": "string", "pattern": ADDRESS}]
+)
+def test_a_wrong_value_is_told_beside_alternatives(plain: dict[str, Any]) -> None:
+    arguments = ForeignArguments({"type": "object", "properties": {"x": {"anyOf": [plain, {"type": "null"}]}}})
+    with pytest.raises(InvalidArguments, match='x: "none of them"'):
+        arguments.check({"x": "none of them"})
+
+
+def test_a_wide_pattern_has_room_beside_many_small_ones() -> None:
+    small = {f"p{number}": {"pattern": rf"^[a-z]{{1,{number + 2}}}$"} for number in range(50)}
+    arguments = ForeignArguments({"type": "object", "properties": {**small, "x": {"pattern": r"^[\s\S]{1,4000}$"}}})
+    assert arguments.problems() == []
+    assert arguments.check({"x": "some text", "p0": "a"})
 
 
 def test_patterns_that_look_around_are_matched_within_a_number_of_steps() -> None:

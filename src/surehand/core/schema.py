@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -19,11 +19,10 @@ from surehand.core.names import did_you_mean
 from surehand.core.record import Record, Spec, with_pydantic_fields
 from surehand.core.schema_limits import (
     BACKTRACKS_LIMIT,
-    PATTERN_BYTES,
-    PATTERNS_BYTES,
+    FEW_BACKTRACKS,
     VALUE_CHECKS_LIMIT,
     SchemaWork,
-    TooMuch,
+    build_validators,
     limit_faults,
     may_exceed,
     survey,
@@ -292,11 +291,13 @@ def _surely_has_schema(hint: object) -> bool:
 class ForeignArguments(_Parsing):
     """Arguments described by raw JSON Schema (2020-12 unless it says otherwise), validated all the same."""
 
-    __slots__ = ("_checks", "_schema", "_validator", "_work")
+    __slots__ = ("_brief", "_checks", "_schema", "_validator", "_work")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = cast("Schema", schema)
         self._validator: Any = None
+        self._brief: Any = None
+        """Validates with few steps back for each pattern; None where no pattern takes any."""
         self._work: SchemaWork | None = None
         self._checks = 0
         """Checks for one value at most; 1 for a plain schema, which is not measured."""
@@ -317,28 +318,37 @@ class ForeignArguments(_Parsing):
 
     def fits(self, value: Any) -> bool:
         """Tell whether a value fits; raise InvalidArguments for one that would take too long to check."""
+        return self._choose_validator(value).is_valid(value)
+
+    def _choose_validator(self, value: Any) -> Any:
         validator = self._validator
         if validator is None:
             validator = self._compile()
         may = self._multiplies or (self._checks > 1 and may_exceed(self._checks, value, VALUE_CHECKS_LIMIT))
-        if may and self._exceeds(value, VALUE_CHECKS_LIMIT):
+        if not (may and (self._work or SchemaWork(self._schema)).exceeds(value, VALUE_CHECKS_LIMIT)):
+            return validator
+        few = SchemaWork(self._schema, backtracks=FEW_BACKTRACKS)
+        if self._brief is None or few.exceeds(value, VALUE_CHECKS_LIMIT):
             steps = f"checking them takes more than {VALUE_CHECKS_LIMIT:,} steps; send less at a time"
             raise InvalidArguments([Fault("", steps)])
-        return validator.is_valid(value)
+        return self._brief
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         """Return checked arguments; raise InvalidArguments with every fault, of very many values with the first."""
-        if self.fits(raw):
+        validator = self._choose_validator(raw)
+        if validator.is_valid(raw):
             return raw
         # All faults are found before the first is told, and those of alternatives take a thousand times as long as
         # to find that none fits.
-        if not self._exceeds(raw, CHECKS_AT_ONCE):
-            raise InvalidArguments(_tell_faults(islice(self._validator.iter_errors(raw), FAULTS_LIMIT)))
+        branches = SchemaWork(self._schema, choices=False)
+        if not branches.exceeds(raw, CHECKS_AT_ONCE) and not SchemaWork(self._schema).exceeds(raw, MOMENT):
+            errors = (self._brief or validator).iter_errors(raw)
+            raise InvalidArguments(_tell_faults(islice(errors, FAULTS_LIMIT)))
         if survey(self._schema).words & _ALTERNATIVES:
             raise InvalidArguments(
                 [Fault("", "they do not fit, and the schema has too many alternatives to say where")]
             )
-        raise InvalidArguments(_first_fault(self._validator, raw))
+        raise InvalidArguments(_first_fault(validator, raw))
 
     def problems(self) -> list[str]:
         """Return what is wrong with the schema itself."""
@@ -350,9 +360,9 @@ class ForeignArguments(_Parsing):
             raise unusable_schema("; ".join(found))
         if not self._checks:
             self._measure()
-        self._validator, backtracks = _build_validator(self._schema, seen.patterns)
-        if backtracks:
-            self._work = SchemaWork(self._schema, backtracks=True)
+        self._validator, self._brief = _build_validators(self._schema, seen.patterns)
+        if self._brief is not None:
+            self._work = SchemaWork(self._schema, backtracks=BACKTRACKS_LIMIT)
             self._checks = self._work.checks()
         return self._validator
 
@@ -362,13 +372,6 @@ class ForeignArguments(_Parsing):
             return
         self._work = SchemaWork(self._schema)
         self._checks = self._work.checks()
-
-    def _exceeds(self, value: Any, limit: int) -> bool:
-        try:
-            (self._work or SchemaWork(self._schema)).checks_of(value, limit)
-        except TooMuch:
-            return True
-        return False
 
 
 def _tell_faults(errors: typing.Iterable[Any]) -> list[Fault]:
@@ -387,29 +390,14 @@ def _first_fault(validator: Any, value: Any) -> list[Fault]:
 
 def schema_validator(schema: Mapping[str, Any]) -> Any:
     """Return a compiled validator; raise ToolFailure for a schema that is none. Never fetches anything."""
-    return _build_validator(schema, survey(schema).patterns)[0]
+    return _build_validators(schema, survey(schema).patterns)[0]
 
 
-def _build_validator(schema: Mapping[str, Any], patterns: int) -> tuple[Any, bool]:
-    """Return a validator, and whether its patterns look around: such are matched step by step, with steps back."""
-    import jsonschema_rs
-
-    def refuse(uri: str) -> Any:
-        raise ValueError(f"{uri} is not part of the schema, and schemas are never fetched")
-
-    most = max(PATTERNS_BYTES // (patterns or 1), PATTERN_BYTES)
-    in_one_pass = jsonschema_rs.RegexOptions(size_limit=most)
-    stepwise = jsonschema_rs.FancyRegexOptions(size_limit=most, backtrack_limit=BACKTRACKS_LIMIT)
+def _build_validators(schema: Mapping[str, Any], patterns: Sequence[str]) -> tuple[Any, Any]:
     try:
-        return jsonschema_rs.validator_for(dict(schema), retriever=refuse, pattern_options=in_one_pass), False
+        return build_validators(schema, patterns)
     except ValueError as problem:
-        why = truncate_text(str(problem))
-    try:
-        if patterns:
-            return jsonschema_rs.validator_for(dict(schema), retriever=refuse, pattern_options=stepwise), True
-    except ValueError as problem:
-        why = truncate_text(str(problem)) + " (or it is too large)"
-    raise unusable_schema(f"not valid JSON Schema: {why}")
+        raise unusable_schema(f"not valid JSON Schema: {truncate_text(str(problem))}") from None
 
 
 def unusable_schema(why: str) -> ToolFailure:

@@ -7,7 +7,8 @@ Measuring is cheap: the work for one schema at one value is counted once, howeve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from surehand.core.frozen import frozen
@@ -24,13 +25,17 @@ PATTERNS_LIMIT: Final = 200
 """Different regular expressions in one schema: all are compiled in one go."""
 PATTERNS_LETTERS: Final = 20_000
 """Their length together."""
-PATTERNS_BYTES: Final = 2 << 20
-"""Memory for all of them together, compiled; about 15 ms."""
+PATTERNS_BYTES: Final = 10 << 20
+"""Memory for the large ones of them together, compiled; about 25 ms. `[\\s\\S]{1,5000}` takes most of it."""
 PATTERN_BYTES: Final = 40_000
-"""Memory for each where there are many; `[a-z-]{1,255}` takes half of it."""
+"""Memory for one that is not large; `[a-z-]{1,255}` takes half of it."""
 BACKTRACKS_LIMIT: Final = 10_000
 """Steps back of an expression that looks around, which no engine matches in one pass; about 0.5 ms."""
+FEW_BACKTRACKS: Final = 400
+"""As many where there are many values: of an address or a name an expression takes hardly any."""
 
+_LOOKS_AROUND: Final = r"\(\?|\\[\dkgGK]|[*+?}]\+"
+"""Groups that may look around, references back, and repetitions that give nothing back."""
 _LETTERS_A_CHECK: Final = 10
 """Letters that an expression or a length is matched against in the time of one check."""
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -59,8 +64,8 @@ class Survey:
     fault: str = ""
     words: frozenset[str] = frozenset()
     references: tuple[str, ...] = ()
-    patterns: int = 0
-    """Different regular expressions."""
+    patterns: tuple[str, ...] = ()
+    """The regular expressions, each once."""
     parts: int = 0
     """Objects and lists."""
 
@@ -94,7 +99,7 @@ def survey(schema: Mapping[str, Any]) -> Survey:
                 f"schema has more than {PATTERNS_LIMIT} patterns, or more than {PATTERNS_LETTERS:,} letters in them"
             )
         if not level:
-            return Survey("", frozenset(words), tuple(references), len(patterns), nodes)
+            return Survey("", frozenset(words), tuple(references), tuple(patterns), nodes)
     return Survey(f"schema is nested more than {DEPTH_LIMIT} levels deep")
 
 
@@ -117,9 +122,10 @@ def limit_faults(schema: Mapping[str, Any], known: Survey | None = None) -> list
 class SchemaWork:
     """Counts the checks one schema takes."""
 
-    def __init__(self, schema: Mapping[str, Any], *, backtracks: bool = False) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, backtracks: int = 1, choices: bool = True) -> None:
         self._root = schema
-        self._pattern = BACKTRACKS_LIMIT if backtracks else 1
+        self._pattern = backtracks
+        self._choices = _CHOICES if choices else ()
         self._known: dict[int, int] = {}
         self._own: dict[int, int] = {}
         self._named: dict[str, list[Any]] | None = None
@@ -131,7 +137,7 @@ class SchemaWork:
         """Count what a schema checks by itself, whatever the value: itself, and each of its choices and names."""
         known = self._own.get(id(schema))
         if known is None:
-            known = 1 + sum(2 * _count_values(schema[word], CHECKS_LIMIT) for word in _CHOICES if word in schema)
+            known = 1 + sum(2 * _count_values(schema[word], CHECKS_LIMIT) for word in self._choices if word in schema)
             known += self._pattern * ("pattern" in schema)
             known += self._pattern * len(cast("Any", schema.get("patternProperties") or ()))
             self._own[id(schema)] = known
@@ -195,6 +201,14 @@ class SchemaWork:
             return count(self._root, value)
         except RecursionError:
             raise TooMuch from None
+
+    def exceeds(self, value: Any, limit: int) -> bool:
+        """Tell whether a value takes more checks than the limit."""
+        try:
+            self.checks_of(value, limit)
+        except TooMuch:
+            return True
+        return False
 
     def _work_on(self, schema: Mapping[str, Any], value: Any, around: int) -> int:
         """Count what grows with the value: letters to match, and members for which all around them is asked again."""
@@ -336,3 +350,47 @@ def _pair_with_schemas(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[
         for word in _INSIDE_LISTS:
             if isinstance(inner := schema.get(word), list):
                 yield from zip(cast("list[Any]", inner), members, strict=False)
+
+
+def build_validators(schema: Mapping[str, Any], patterns: Sequence[str]) -> tuple[Any, Any]:
+    """Return a validator and, where patterns look around and are matched with steps back, one that takes only few.
+
+    Raises ValueError for what is no schema, or takes too much memory.
+    """
+    import jsonschema_rs
+
+    def refuse(uri: str) -> Any:
+        raise ValueError(f"{uri} is not part of the schema, and schemas are never fetched")
+
+    def build(options: Any) -> Any:
+        return jsonschema_rs.validator_for(dict(schema), retriever=refuse, pattern_options=options)
+
+    large = [*filter(_is_large, patterns)]
+    try:
+        return build(jsonschema_rs.RegexOptions(size_limit=PATTERNS_BYTES // (len(large) or 1))), None
+    except ValueError:
+        if not large:
+            raise
+    # Between the places where it looks around a pattern is compiled by itself.
+    pieces = sum(1 + 2 * len(re.findall(_LOOKS_AROUND, each)) for each in large)
+    most = max(PATTERNS_BYTES // pieces, PATTERN_BYTES)
+    try:
+        full, brief = (
+            build(jsonschema_rs.FancyRegexOptions(size_limit=most, backtrack_limit=each))
+            for each in (BACKTRACKS_LIMIT, FEW_BACKTRACKS)
+        )
+    except ValueError as problem:
+        raise ValueError(f"a pattern may be too large: {problem}") from None
+    return full, brief
+
+
+def _is_large(pattern: str) -> bool:
+    """Tell whether a pattern takes more than a little memory, or cannot be matched in one pass."""
+    import jsonschema_rs
+
+    options = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES)
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
+    except ValueError:
+        return True
+    return False
