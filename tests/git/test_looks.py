@@ -96,6 +96,8 @@ from surehand.testing import scratch_app
 
 SCRIPT = '''
 git init -q made && git -C made config core.pager "touch x"
+git init -q moved && git -C moved config core.pager "touch x" && mv moved/.git plain
+git init -q shut && git -C shut config core.pager "touch x" && chmod 000 shut
 mkdir -p .git/evil && cp -r .git/objects .git/refs .git/evil/ && echo evil > .git/commondir
 printf '[core]\\\\n\\\\tfsmonitor = x\\\\n' > .git/evil/config
 '''
@@ -104,6 +106,7 @@ async def main(workspace):
     open(workspace + "/script.sh", "w").write(SCRIPT)
     async with scratch_app(workspace) as app:
         result = await app.call("Bash", {"command": "sh script.sh"})
+        await app.call("Bash", {"command": "chmod 755 shut"})
     async with scratch_app(workspace, approve=False) as app:
         looked = await app.call("Bash", {"command": "git status --short"})
     print(json.dumps({"put_back": result.data.get("put_back"), "ok": looked.ok, "said": looked.output}))
@@ -123,6 +126,7 @@ def test_nothing_that_runs_is_left_whoever_the_user_is(kind: str) -> None:
         assert started.returncode == 0, err
         said = json.loads(out)
         assert not (workspace / ".git/commondir").exists(), said
-        assert "pager" not in (workspace / "made/.git/config").read_text()
+        for made in ("made/.git", "plain", "shut/.git"):
+            assert "pager" not in (workspace / made / "config").read_text(), made
         assert said["ok"], said
         assert any("core.pager" in each for each in said["put_back"])

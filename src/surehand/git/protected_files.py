@@ -104,7 +104,8 @@ def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
     """Return the folders of git that changes on `paths` may have made: `.git`, those it leads to, bare ones."""
     inside = tuple(root.rstrip("/") + "/" for root in roots)
     found: dict[str, None] = {}
-    for path in paths:
+    told = list(dict.fromkeys(paths))
+    for path in (*told, *_come_with_folders(told)):
         folder, _, name = path.rpartition("/")
         if name == ".git":
             led = follow_pointer(path)
@@ -115,6 +116,19 @@ def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
                 found[os.path.realpath(top)] = None
     every = [each for folder in found for each in (folder, common_of(folder))]
     return [folder for folder in with_inner(every) if f"{folder}/".startswith(inside)]
+
+
+def _come_with_folders(paths: Iterable[str]) -> Iterator[str]:
+    """Yield what tells of repositories in folders of whose content no change is told.
+
+    Such a folder was moved out of a `.git`, or can be entered since.
+    """
+    filled = {os.path.dirname(path) for path in paths}
+    for path in paths:
+        if path in filled or os.path.basename(path) == ".git" or os.path.islink(path) or not os.path.isdir(path):
+            continue
+        for folder, folders, files in os.walk(path):
+            yield from (os.path.join(folder, name) for name in (".git", "HEAD") if name in folders or name in files)
 
 
 @frozen
