@@ -145,3 +145,27 @@ def test_among_ascii_letters_only_known_ones_stay_unmarked(word: str) -> None:
 )
 def test_words_of_other_languages_are_left_alone(text: str) -> None:
     assert mark_lookalikes(text) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "+Я пошёл с ним в лес, а он ждал у реки.",
+        "-Η Ελλάδα και ο ήλιος",
+        " Сьогодні я і він у школі.",
+        "+Սա հայերեն է։",
+    ],
+)
+def test_short_words_among_others_of_their_alphabet_are_left_alone_in_prose(line: str) -> None:
+    assert mark_lookalikes(f"{line}\n", prose=True) == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["+if а == 1:", "+git сору x", "+привет gіt мир", "+рау = 1 # да", "+http։//x", "+х\nгод"]
+)
+def test_what_could_be_read_as_ascii_is_marked_in_prose_too(line: str) -> None:
+    assert "[U+" in mark_lookalikes(line, prose=True)
+
+
+def test_a_command_has_such_words_marked_whatever_stands_beside_them() -> None:
+    assert "[U+0441]" in mark_lookalikes("\u0441\u043e\u0440\u0443 файл")

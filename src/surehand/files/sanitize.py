@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Any, Final, cast
 
 MASK = "[masked]"
@@ -84,36 +85,71 @@ _APART = re.compile(
 )
 """Scripts that are written beside ASCII without a blank, and whose letters nobody takes for it."""
 _POSING_SCRIPTS = re.compile(r"LISU|CHEROKEE|COPTIC|DESERET|CANADIAN|TIFINAGH|OLD ITALIC|GOTHIC|SQUARED|NEGATIVE")
+_ALPHABETS = frozenset({"ARMENIAN", "CYRILLIC", "GREEK"})
+"""Those in which ordinary words may be made of nothing but letters that look like ASCII: `с`, `хор`, `και`."""
 _WORDS = re.compile(r"\S+")
 _RUNS = re.compile(r"[^\W_]+|[\W_]")
 
 
-def mark_lookalikes(text: str) -> str:
+def mark_lookalikes(text: str, *, prose: bool = False) -> str:
     """Return `text` with each letter that poses as an ASCII one followed by its code: `gіt` is `gі[U+0456]t`.
 
     A letter among ASCII ones has to be known as one that stands there, such as `é`. A word of another alphabet is left
-    alone as long as it could not be read as ASCII.
+    alone as long as it could not be read as ASCII; in `prose` also one that could, beside a word that could not.
     """
-    return text if text.isascii() else _WORDS.sub(lambda word: _mark_word(word[0]), text)
+    if text.isascii():
+        return text
+    if prose:
+        return "".join(map(_mark_prose, text.splitlines(keepends=True)))
+    return _WORDS.sub(lambda word: _mark_word(word[0]), text)
 
 
-def _mark_word(word: str) -> str:
+def _mark_prose(line: str) -> str:
+    if line.isascii():
+        return line
+    alphabets = [*map(_find_alphabets, _WORDS.findall(line)), frozenset[str]()]
+    place = count()
+
+    def mark(word: re.Match[str]) -> str:
+        at = next(place)
+        return _mark_word(word[0], alphabets[at - 1] | alphabets[at + 1])
+
+    return _WORDS.sub(mark, line)
+
+
+def _find_alphabets(word: str) -> frozenset[str]:
+    """Return the alphabets that a word without ASCII letters shows it is written in."""
+    letters = [] if word.isascii() else [char for char in word if char.isalpha()]
+    if any(map(str.isascii, letters)):
+        return frozenset()
+    return frozenset(_script(char) for char in letters if not _looks_like(char)) & _ALPHABETS
+
+
+@lru_cache(maxsize=4096)
+def _script(char: str) -> str:
+    return unicodedata.name(char, "").partition(" ")[0]
+
+
+def _mark_word(word: str, alphabets: frozenset[str] = frozenset()) -> str:
     if word.isascii():
         return word
-    return "".join(_mark_run(run[0], word, run.start()) for run in _RUNS.finditer(word))
+    return "".join(_mark_run(run[0], word, run.start(), alphabets) for run in _RUNS.finditer(word))
 
 
-def _mark_run(run: str, word: str, at: int) -> str:
-    """Mark a run of letters and digits, or one sign, of a word."""
+def _mark_run(run: str, word: str, at: int, alphabets: frozenset[str]) -> str:
+    """Mark a run of letters and digits, or one sign, of a word; words of these alphabets stand around it."""
     if run.isascii():
         return run
     after = word[at + 1 : at + 2]
     if run[0] in _LIKE_DASHES and at == 0 and after.isascii() and after.isalpha():
-        return _with_code(run[0]) + _mark_run(run[1:], word, at + 1)
+        return _with_code(run[0]) + _mark_run(run[1:], word, at + 1, alphabets)
     if run in _LIKE_DOTS and after.isascii() and after.isalnum() and word[at - 1 : at].isascii():
         return _with_code(run)
+    if run in _LIKE_SIGNS and at and _script(run) in _ALPHABETS and _script(word[at - 1]) == _script(run):
+        return run  # the full stop of that alphabet
     mixed = any(char.isascii() and char.isalpha() for char in run)
-    posing = mixed or all(map(_looks_like, run))
+    foreign = all(char.isdigit() or _script(char) in alphabets for char in run)
+    posing = mixed or (not foreign and all(map(_looks_like, run)))
     return "".join(
         _with_code(char) if char in _LIKE_SIGNS or (posing and not _may_stand_in_ascii(char)) else char for char in run
     )

@@ -196,7 +196,7 @@ def _arguments(args: Any, *, in_diff: bool) -> str:
 
 def printable(text: str) -> str:
     """Return lines of text with hidden and look-alike characters written out."""
-    return mark_lookalikes(visible(text))
+    return mark_lookalikes(visible(text), prose=True)
 
 
 def one_line(text: str) -> str:
