@@ -304,7 +304,7 @@ class Surehand:
     if not TYPE_CHECKING:  # a type checker says it by itself
 
         def __enter__(self) -> NoReturn:
-            raise TypeError("Surehand is opened by `async with`; plain code says `with Surehand.sync(...) as app`")
+            raise TypeError("open Surehand with `async with`; in plain code, use `with Surehand.sync(...) as app`")
 
         __exit__ = __enter__
 

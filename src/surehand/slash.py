@@ -110,7 +110,7 @@ def set_mode(app: Surehand, wanted: str) -> None:
 
 BUILT_IN: Final[Mapping[str, SlashCommand]] = {
     "undo": SlashCommand("undo [N]", "take back the last change (or the last N)", _undo),
-    "redo": SlashCommand("redo", "bring back what undo took away", _redo),
+    "redo": SlashCommand("redo", "reapply what undo took back", _redo),
     "changes": SlashCommand("changes", "what was changed here", _changes),
     "tasks": SlashCommand("tasks", "to-dos, background commands and agents", _tasks),
     "mode": SlashCommand("mode [MODE]", "show or set the mode: default, accept-edits, plan", _mode),

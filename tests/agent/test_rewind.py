@@ -306,7 +306,7 @@ async def test_no_rewind_while_a_turn_is_under_way(tmp_path: Path) -> None:
         await loop.ask("edit a")
         refused = await running[0]
         assert refused.error is not None
-        assert "a turn is under way" in refused.output
+        assert "a turn is still running" in refused.output
 
 
 async def test_another_process_that_has_the_session_open_is_not_left_behind(tmp_path: Path) -> None:

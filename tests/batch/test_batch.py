@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from surehand import Surehand
+from surehand import Question, Surehand
 from surehand.batch.results import ResultsFile, TaskResult, read_results
 from surehand.batch.tasks import read_tasks
 from surehand.core.errors import SettingsError, StateError
@@ -152,7 +152,7 @@ async def test_a_repository_elsewhere_is_cloned_over_http(work: Path, tmp_path: 
     git(tmp_path / "served.git", "update-server-info")
 
     class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(tmp_path)))
@@ -198,9 +198,12 @@ async def test_nobody_is_asked_and_denied_calls_fail_the_task(work: Path) -> Non
 
 
 async def test_an_approver_of_the_program_answers_the_tasks(work: Path) -> None:
+    def yes(question: Question) -> bool:
+        return True
+
     remove = {"tool": "Bash", "args": {"command": "rm sum.py"}}
     async with Surehand(work) as app:
-        found = await run(app, [{"id": "a", "calls": [remove]}], approver=lambda question: True)
+        found = await run(app, [{"id": "a", "calls": [remove]}], approver=yes)
     assert found["a"].files == [{"path": "sum.py", "action": "deleted"}]
 
 
@@ -263,9 +266,9 @@ def test_blocks_that_never_reached_the_disk_are_cut_off(tmp_path: Path) -> None:
 def test_a_file_that_holds_something_else_is_refused_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(text)
-    with pytest.raises(StateError, match="jsonl:1 is no result of a batch"):
+    with pytest.raises(StateError, match="jsonl:1 is not a result of a batch"):
         ResultsFile(str(path), resume=True)
-    with pytest.raises(StateError, match="jsonl:1 is no result of a batch"):
+    with pytest.raises(StateError, match="jsonl:1 is not a result of a batch"):
         read_results(str(path))
     assert path.read_text() == text
 
@@ -293,7 +296,7 @@ async def test_results_that_are_there_are_not_written_over_and_a_changed_task_is
     out = tmp_path / "r.jsonl"
     async with Surehand(work) as app:
         await run(app, [{"id": "a", "calls": FIX}], out=out)
-        with pytest.raises(StateError, match="holds results already"):
+        with pytest.raises(StateError, match="already has results"):
             await run(app, [{"id": "a", "calls": FIX}], out=out)
         assert await run(app, [{"id": "a", "calls": FIX}], out=out, resume=True) == {}
         with pytest.raises(StateError, match="changed since"):

@@ -66,7 +66,7 @@ def test_a_variable_may_stand_for_an_address(capsys: pytest.CaptureFixture[str])
     assert said(capsys, "mcp", "add", "far", "--url", "${FAR_URL:-http://127.0.0.1:1/mcp}")[0] == 0
     code, shown = said(capsys, "mcp", "test", "far")
     assert code == 1
-    assert "could not be spoken to" in shown["error"]["message"]
+    assert "the connection failed" in shown["error"]["message"]
 
 
 @pytest.mark.parametrize("words", [("test", "rough"), ("list",)], ids=" ".join)

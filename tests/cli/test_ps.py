@@ -106,10 +106,10 @@ def test_what_runs_is_listened_to_and_stopped_from_another_process(
 
 def test_nothing_else_is_stopped(tmp_path: Path, program: subprocess.Popen[str]) -> None:
     assert "is a to-do" in ps("stop", "task_1", cwd=tmp_path)["error"]["message"]
-    assert "what runs: bg_task_1, agent_1" in ps("stop", "nope", cwd=tmp_path)["error"]["message"]
+    assert "running: bg_task_1, agent_1" in ps("stop", "nope", cwd=tmp_path)["error"]["message"]
     other = start(tmp_path, "other")
     try:
-        assert "say whose with --session" in ps("stop", "bg_task_1", cwd=tmp_path)["error"]["message"]
+        assert "name the session with --session" in ps("stop", "bg_task_1", cwd=tmp_path)["error"]["message"]
         assert ps("stop", "bg_task_1", "--session", "other", cwd=tmp_path)["session_id"] == "session_other"
         assert "bg_task_1" in rows_by_id(ps("--session", "work", cwd=tmp_path))
     finally:

@@ -154,7 +154,7 @@ def test_an_agent_for_editors_refuses_a_model_nobody_has_at_its_start(tmp_path: 
         ("missing.json", "cannot be read: No such file or directory"),
         (".", "cannot be read: Is a directory"),
         ("half.json", "is not JSON: "),
-        ("list.json", "is no JSON Schema"),
+        ("list.json", "is not a JSON Schema"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_told_in_words(tmp_path: Path, name: str, said: str) -> None:

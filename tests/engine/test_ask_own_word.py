@@ -81,7 +81,7 @@ async def test_a_tool_that_changes_its_arguments_for_ever_or_answers_nonsense_is
 
     async with scratch_app(tools=[grow, odd]) as app:
         assert not (await app.call("grow", {"count": 1})).ok
-        assert "no Permission" in (await app.call("odd")).output
+        assert "not a Permission" in (await app.call("odd")).output
 
 
 async def test_policy_check_tells_the_same(tmp_path: Any) -> None:

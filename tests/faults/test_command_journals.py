@@ -55,7 +55,7 @@ async def test_a_change_that_would_push_out_all_others_is_refused_or_told(tmp_pa
     large = b"".join(b"%d of a large text\n" % n for n in range(60_000))
     bench.put("large", large)
     problem = failure(lambda: bench.write("large", "short\n"))
-    assert "push out every older change" in problem.message
+    assert "displace every older change" in problem.message
     assert (bench.root / "large").read_bytes() == large
     assert [path for path in (tmp_path / "state").rglob("*") if path.is_file() and path.stat().st_nlink > 1] == []
     bench.call("Undo")

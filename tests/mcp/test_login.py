@@ -110,7 +110,7 @@ async def test_a_refused_login_and_an_unsafe_page_say_so(tmp_path: Path, remote:
     remote.page = "http://phishing.test/authorize"
     unsafe = await call(tmp_path, remote.url, login=open_page)
     assert unsafe.error is not None
-    assert "not https" in unsafe.error.message
+    assert "not at an https address" in unsafe.error.message
     assert opened == []
 
 

@@ -213,7 +213,7 @@ async def test_a_connection_that_dies_within_an_answer_is_an_error_and_what_was_
     stub.script = [{"text": "half of", "torn": True}, {"text": "As I said."}]
     async with scratch_app() as app:
         loop = app.conversation(model)
-        with pytest.raises(ModelError, match="broke off in the middle of its answer: peer closed") as caught:
+        with pytest.raises(ModelError, match="stopped in the middle of its answer: peer closed") as caught:
             await loop.ask("go")
         assert caught.value.retryable
         assert loop.outcome.text == "half of"
@@ -251,7 +251,7 @@ async def test_an_overload_told_within_the_stream_is_tried_again(
 async def test_what_is_no_answer_is_told_at_once(model: Model, stub: Stub, raw: str, kind: str) -> None:
     stub.script = [{"raw": [raw], "kind": kind}]
     async with scratch_app() as app:
-        with pytest.raises(ModelError, match="sent what is no answer") as caught:
+        with pytest.raises(ModelError, match="sent an invalid response") as caught:
             await app.conversation(model).ask("go")
     assert caught.value.hint
 

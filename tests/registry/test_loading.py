@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_changed_file_takes_the_place_of_the_old_and_an_unchanged_one_is_left_
     [
         ("def greet(:\n", "greet.py:1: "),
         ("import nothing_of_this_name\n", "greet.py:1: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        ("x = 1\n", "it holds no tools"),
+        ("x = 1\n", "it contains no tools"),
         ("raise SystemExit(3)\n", "greet.py:1: SystemExit: 3"),
         ("TOOLS = [1, 2]\n", "not a tool: 1, 2"),
         (greeting("x").replace('"Greets somebody."', ""), "description is missing"),
@@ -143,7 +144,7 @@ def test_an_unreadable_or_missing_folder_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_module_path_gives_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sample_tool_module.py").write_text(greeting("hello") + "\ndef make():\n    return [greet]\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for path in ("sample_tool_module", "sample_tool_module:greet", "sample_tool_module:make"):
         load, registry, _ = loader()
         assert load.load_module(path).tools == ("greet",), path
@@ -187,9 +188,9 @@ async def slow() -> str:
     path.write_text(source)
     async with scratch_app(builtin=False) as app:
         app.loader.load_folder(str(tmp_path))
-        old = app.registry.get("slow")
+        old: Any = app.registry.get("slow")
         assert old is not None
-        namespace = old.function.__globals__  # type: ignore[attr-defined]
+        namespace = old.function.__globals__
         running = asyncio.create_task(app.call("slow"))
         await namespace["BEGAN"].wait()
         path.write_text(source.replace("    BEGAN.set()\n    await GO.wait()\n", "").replace('"old"', '"new"'))

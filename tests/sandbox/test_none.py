@@ -133,7 +133,7 @@ def test_a_required_sandbox_refuses_and_a_shell_with_memory_says_that_there_is_n
         sandbox={"mode": "off"},
     )
     assert second["data"]["stdout"] == f"\n{tmp_path / 'b'}\n"
-    assert "there is no shell with memory on this system" in second["output"]
+    assert "there is no persistent shell on this system" in second["output"]
 
 
 def test_doctor_says_what_is_missing_without_a_sandbox(tmp_path: Path) -> None:

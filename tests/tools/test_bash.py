@@ -226,7 +226,7 @@ async def test_a_working_directory_that_vanished_is_a_clear_error(
     sh: Bench, tmp_path: Path, more: dict[str, bool]
 ) -> None:
     sh.session.cwd = f"{tmp_path}/ws/gone/away"
-    with pytest.raises(ToolFailure, match="gone/away is no longer there, so that nothing ran") as failure:
+    with pytest.raises(ToolFailure, match="gone/away no longer exists, so nothing ran") as failure:
         await sh("pwd", **more)
     assert failure.value.hint == f"Commands run in {tmp_path}/ws from now on."
     assert (await sh("pwd")).data["stdout"] == f"{tmp_path}/ws\n"

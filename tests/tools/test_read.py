@@ -477,7 +477,7 @@ def test_a_notebook_that_is_broken_is_shown_as_text(ctx: ToolContext, tmp_path: 
     (tmp_path / "a.ipynb").write_text('<<<<<<< HEAD\n{"cells": []}\n')
     result = read(ctx, "a.ipynb")
     assert result.output.startswith("     1\t<<<<<<< HEAD\n")
-    assert "no valid notebook" in result.output
+    assert "not a valid notebook" in result.output
 
 
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])

@@ -296,7 +296,7 @@ def test_an_undo_through_a_folder_that_became_a_link_is_refused_and_says_why(tmp
     (bench.root / "d").rename(bench.root / "e")
     (bench.root / "d").symlink_to(tmp_path / "outside")
     for force in (False, True):
-        assert "is a link by now" in failure(lambda force=force: bench.call("Undo", force=force)).message
+        assert "is now a link" in failure(lambda force=force: bench.call("Undo", force=force)).message
     assert (tmp_path / "outside/f").read_text() == "1\n"
 
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -272,7 +273,9 @@ async def test_google_is_asked_for_its_engine_in_pages_of_ten() -> None:
 
 
 async def test_google_without_results_and_with_errors() -> None:
-    error = {"error": {"code": 403, "message": "Quota exceeded for quota metric 'Queries'", "errors": []}}
+    error: dict[str, Any] = {
+        "error": {"code": 403, "message": "Quota exceeded for quota metric 'Queries'", "errors": []}
+    }
     async with Site({"/api": answer({"searchInformation": {"totalResults": "0"}})}) as site:
         assert (await run("x", *using(lambda url: google("k", "c", url), site))).data["results"] == []
         site.answers["/api"] = answer(error, status="403 Forbidden")
@@ -327,17 +330,17 @@ async def test_the_keyless_engine_says_when_it_is_taken_for_a_robot() -> None:
     challenge = "<div class='anomaly-modal__title'>Unfortunately, bots use DuckDuckGo too.</div>"
     async with Site({"/api": page(challenge, status="202 Accepted")}) as site:
         failed = await failure("x", *using(keyless, site))
-        assert "whether a person is searching" in failed.message
+        assert "proof of a human" in failed.message
         site.answers["/api"] = page('<div class="no-results">No results found for <b>x</b>.</div>')
         assert (await run("x", *using(keyless, site))).data["results"] == []
         site.answers["/api"] = page("<p>Something new")
-        assert "not known" in (await failure("x", *using(keyless, site))).message
+        assert "unknown format" in (await failure("x", *using(keyless, site))).message
 
 
 # -- all of them
 
 
-@pytest.mark.parametrize("make", [lambda url: brave("k", url), lambda url: google("k", "c", url)])
+@pytest.mark.parametrize("make", [partial(brave, "k"), partial(google, "k", "c")])
 async def test_an_answer_of_another_form_is_a_clear_error(make: Callable[[str], Engine]) -> None:
     async with Site() as site:
         for body in (
@@ -349,7 +352,7 @@ async def test_an_answer_of_another_form_is_a_clear_error(make: Callable[[str], 
             '{"web": {"results": [{}]}, "items": [{}]}',
         ):
             site.default = page(body, "application/json")
-            assert "not its documented one" in (await failure("x", *using(make, site))).message
+            assert "other than the documented one" in (await failure("x", *using(make, site))).message
 
 
 async def test_addresses_that_are_not_of_the_web_are_left_out() -> None:

@@ -156,7 +156,7 @@ class Loop:
         self.limits = limits or Limits()
         self.messages: list[Message] = []
         self.busy = False
-        """Whether a turn is under way."""
+        """Whether a turn is still running."""
         self.outcome = Outcome()
         """What came of the latest question so far; whole also when it was interrupted."""
         self._room = Room()

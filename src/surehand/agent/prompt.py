@@ -148,17 +148,17 @@ def _folders(workspace: str) -> Iterator[str]:
 def _read(path: str, limit: int) -> Instructions:
     real = os.path.realpath(path)
     if os.path.dirname(real) != os.path.dirname(path) or is_secret(real):
-        raise ValueError("it is a link that leads elsewhere")
+        raise ValueError("it is a link that leads out of its folder")
     if limit <= 0:
         raise ValueError(f"the others fill the {ALL_BYTES:,} bytes there are for instructions")
     descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no plain file")
+            raise ValueError("it is not a plain file")
         if status.st_uid not in (os.getuid(), 0):
             raise ValueError("it belongs to another user")
         data = file.read(limit)
     if b"\0" in data:
-        raise ValueError("it is no text")
+        raise ValueError("it is not text")
     return Instructions(path, data.decode("utf-8", "ignore" if status.st_size > limit else "replace"), status.st_size)

@@ -36,7 +36,7 @@ class Conversation(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is under way."""
+        """Whether a turn is still running."""
         ...
 
     def restart(self, transcript: Transcript) -> None:
@@ -197,7 +197,7 @@ class SessionRewinder:
             raise ToolFailure(
                 "there is no rewind to undo",
                 code="precondition_failed",
-                hint="Only the latest rewind can be undone, and only until the conversation goes on.",
+                hint="Only the latest rewind can be undone, and only until the conversation continues.",
             )
         latest = rewound[-1]
         redo = {"change_id": latest.change_id, "force": force, "merge": not force}
@@ -223,7 +223,7 @@ class SessionRewinder:
         if branch is not None:
             self._journal.check_branch(branch)
         if not (files or transcript or branch):
-            raise ToolFailure("nothing is to be rewound", code="invalid_args", hint="Say files, transcript, or both.")
+            raise ToolFailure("there is nothing to rewind", code="invalid_args", hint="Say files, transcript, or both.")
 
     def _turns_from(self, to: int | str) -> list[Checkpoint]:
         """Return the turn that is meant and all after it."""
@@ -235,9 +235,9 @@ class SessionRewinder:
         raise ToolFailure(f"there is no turn {to}", code="precondition_failed", hint=f"The turns are {turns}.")
 
     def _refuse_while_busy(self, shared: bool) -> None:
-        """Raise ToolFailure while a turn is under way here, or another process has the transcript in its memory."""
+        """Raise ToolFailure while a turn is still running here, or another process has the transcript in its memory."""
         if any(each.busy for each in self.conversations):
-            raise ToolFailure("a turn is under way", code="precondition_failed", hint="Stop it first, then rewind.")
+            raise ToolFailure("a turn is still running", code="precondition_failed", hint="Stop it first, then rewind.")
         if shared:
             raise ToolFailure(
                 f"session {self.session.name or self.session.id} is open in another process, which would not notice",

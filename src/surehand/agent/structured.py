@@ -89,7 +89,7 @@ def _json_of(text: str) -> Any:
             return json.loads(candidate)
         except (ValueError, RecursionError):
             continue
-    raise ValueError("the answer is no JSON value")
+    raise ValueError("the answer is not a JSON value")
 
 
 def _format_location(fault: Any) -> str:

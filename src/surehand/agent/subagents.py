@@ -298,7 +298,9 @@ class Subagents:
         except ModelError as problem:
             agent.state = "failed"
             await child.close()
-            raise ToolFailure(f"the sub-agent's model cannot be had: {problem.message}", hint=problem.hint) from problem
+            raise ToolFailure(
+                f"the sub-agent's model is not available: {problem.message}", hint=problem.hint
+            ) from problem
         # Tools come first in what a provider caches, the system prompt next: both stay as they are for the parent.
         shares = not named and model.caches_prompts
         selection = self.selection.narrow(

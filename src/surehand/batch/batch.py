@@ -185,7 +185,7 @@ async def run_batch(
     if parallel < 1 or retries < 0:
         raise SettingsError("a batch needs parallel of at least 1, and retries of at least 0")
     if resume and out is None:
-        raise SettingsError("resume needs the file of the results (`out`)")
+        raise SettingsError("resume needs the results file (`out`)")
     if runner is not None and (keep_workspaces or make_approver):
         raise SettingsError("on a cluster the fleet's approver answers questions, and workspaces are not kept")
     made = make_tasks(tasks)

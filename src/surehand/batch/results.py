@@ -61,7 +61,7 @@ class TaskResult:
     def from_dict(cls, data: Mapping[str, Any]) -> TaskResult:
         """Return what plain data stands for; raise StateError for what is no result."""
         if not isinstance(data.get("id"), str) or data.get("status") not in STATUSES:
-            raise StateError("this is no result of a batch")
+            raise StateError("this is not a result of a batch")
         return cls(**{name: data[name] for name in _NAMES if name in data})
 
 
@@ -98,7 +98,7 @@ def _parse(path: str, data: bytes) -> tuple[list[tuple[TaskResult, int]], int]:
         except (ValueError, AttributeError, RecursionError, StateError):
             if _is_torn(data[at:]):
                 return found, at
-            raise StateError(f"{path}:{number} is no result of a batch") from None
+            raise StateError(f"{path}:{number} is not a result of a batch") from None
         at = end
     return found, at
 
@@ -146,14 +146,14 @@ class ResultsFile:
         with open(self.path, "rb") as file:
             data = file.read()
         if data and not resume:
-            raise StateError(f"{self.path} holds results already; go on with --resume, or name another file")
+            raise StateError(f"{self.path} already has results; continue with --resume, or name another file")
         rows, self._size = _parse(self.path, data)
         if self._size < len(data):
             os.ftruncate(self._descriptor, self._size)
             os.fsync(self._descriptor)
         done = {result.id: result for result, _ in rows}
         if len(done) < len(rows):
-            raise StateError(f"{self.path} holds two results of one task; it was not written by one batch")
+            raise StateError(f"{self.path} has two results of one task; it was not written by one batch")
         return done
 
     def find_open(self, tasks: Sequence[Task]) -> list[Task]:
@@ -162,7 +162,7 @@ class ResultsFile:
             known = self.done.get(task.id)
             if known is not None and known.task != task.digest:
                 raise StateError(
-                    f"the task {task.id} is not the one whose result stands in {self.path}: it was changed since"
+                    f"the task {task.id} is not the one whose result is in {self.path}: it was changed since"
                 )
         return [task for task in tasks if task.id not in self.done]
 
@@ -170,7 +170,7 @@ class ResultsFile:
         """Write a result; it is on the disk when this returns, and nowhere if it fails."""
         line = json.dumps(result.to_dict(), default=str).encode() + b"\n"
         if result.id in self.done:
-            raise StateError(f"the task {result.id} has a result already")
+            raise StateError(f"the task {result.id} already has a result")
         try:
             at = 0
             while at < len(line):

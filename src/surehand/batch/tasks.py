@@ -59,8 +59,8 @@ class Task(Table):
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     rules: tuple[str, ...] = Field(default=(), description='"allow RULE", "ask RULE" or "deny RULE".')
     mode: Mode | None = None
-    check: str | None = Field(default=None, description="A command that exits with 0 when the task is done well.")
-    timeout: float | None = Field(default=None, gt=0, description="Seconds of the whole task, its check included.")
+    check: str | None = Field(default=None, description="A command that exits with 0 if the task was done right.")
+    timeout: float | None = Field(default=None, gt=0, description="Timeout of the task in seconds, its check included.")
 
     @property
     def digest(self) -> str:

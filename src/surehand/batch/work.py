@@ -130,7 +130,7 @@ class Work:
         found = compare(base, after)
         self.outcome["files"] = [{"path": each.path, "action": each.action} for each in found]
         if sum(side.size for each in found for side in (each.before, each.after) if side) > DIFF_BYTES:
-            raise StateError(f"the task changed more than {DIFF_BYTES >> 20} MiB, which no result holds")
+            raise StateError(f"the task changed more than {DIFF_BYTES >> 20} MiB, more than a result can hold")
         self.outcome["diff"] = format_patch(found, pieces.read)
 
     def _fail(self, code: str, message: str, hint: str = "") -> None:

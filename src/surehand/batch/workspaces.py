@@ -118,7 +118,7 @@ class Workspaces:
             if not isinstance(problem, OSError):
                 raise
             where = problem.filename or work
-            raise ToolFailure(f"the workspace cannot be made: {where}: {problem.strerror}") from problem
+            raise ToolFailure(f"the workspace cannot be created: {where}: {problem.strerror}") from problem
 
     async def snapshot_of(self, task: Task) -> Snapshot:
         """Return what a task begins with, for one that runs elsewhere; its contents are in `pieces`."""
@@ -169,7 +169,7 @@ class Workspaces:
             if wanted:
                 raise ToolFailure(
                     f"git is not run on {folder}, where it may run something: {', '.join(asks[:5])}",
-                    hint="Take that out of the repository's settings, or give the folder without a revision.",
+                    hint="Remove that from the repository's settings, or give the folder without a revision.",
                 )
             return None
         if wanted:
@@ -197,7 +197,7 @@ class Workspaces:
                 remove_tree(f"{target}.new")
                 raise ToolFailure(
                     f"{address} cannot be cloned: {said.strip()[-500:]}",
-                    hint="Repositories that need a log-in: clone them yourself, and name the folder.",
+                    hint="Clone a repository that needs a login yourself, and name the folder.",
                 )
             os.rename(f"{target}.new", target)
         return target

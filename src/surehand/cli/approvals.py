@@ -30,16 +30,16 @@ _LOOK_S = 3.0
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | allow | deny")
-    commands.add_parser("list", help="what waits for an answer", allow_abbrev=False)
-    show = commands.add_parser("show", help="one question whole, with its diff", allow_abbrev=False)
+    commands.add_parser("list", help="list pending questions", allow_abbrev=False)
+    show = commands.add_parser("show", help="show one question in full, with its diff", allow_abbrev=False)
     allow = commands.add_parser("allow", help="let it run", allow_abbrev=False)
     deny = commands.add_parser("deny", help="refuse it", allow_abbrev=False)
     for command in (show, allow, deny):
-        command.add_argument("id", metavar="ID", help="a question's name, or enough of it")
+        command.add_argument("id", metavar="ID", help="a question's name, or an unambiguous part of it")
     kinds = ("once", "session", "always")
     allow.add_argument("--for", dest="kind", choices=kinds, default="once", help="how long the answer holds")
     allow.add_argument("--anew", action="store_true", help="run it again instead of applying the dry run shown")
-    deny.add_argument("--reason", default="", help="why not, for the model to read")
+    deny.add_argument("--reason", default="", help="the reason, for the model to read")
 
 
 def run(options: Namespace) -> int:

@@ -40,13 +40,17 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
-    parser.add_argument("--schema", metavar="FILE", help="a JSON Schema: the answer is one JSON value that fits it")
+    parser.add_argument(
+        "--schema", metavar="FILE", help="a JSON Schema: the answer is one JSON value that conforms to it"
+    )
     effort_option(parser)
     approvals_option(parser)
-    parser.add_argument("--max-turns", type=count_above_zero, metavar="N", help="how often the model may speak")
-    parser.add_argument("--max-tokens", type=count_above_zero, metavar="N", help="tokens of all turns together")
+    parser.add_argument("--max-turns", type=count_above_zero, metavar="N", help="the maximum number of model turns")
     parser.add_argument(
-        "--max-seconds", type=amount_above_zero, metavar="S", help="of the whole answer, calls included"
+        "--max-tokens", type=count_above_zero, metavar="N", help="the maximum number of tokens, over all turns"
+    )
+    parser.add_argument(
+        "--max-seconds", type=amount_above_zero, metavar="S", help="the time limit for the whole answer, calls included"
     )
     parser.add_argument(
         "--max-cost",
@@ -161,7 +165,7 @@ def _read_shape(path: str | None) -> OutputShape | None:
     except (ValueError, RecursionError) as problem:
         raise SettingsError(f"--schema {path} is not JSON: {problem}") from None
     if not isinstance(schema, dict):
-        raise SettingsError(f"--schema {path} is no JSON Schema: that is an object")
+        raise SettingsError(f"--schema {path} is not a JSON Schema: it must be an object")
     return OutputShape(cast("dict[str, Any]", schema))
 
 

@@ -21,8 +21,10 @@ def configure(parser: ArgumentParser) -> None:
     show = commands.add_parser("show", help="the latest records", allow_abbrev=False)
     show.add_argument("-n", "--limit", type=int, default=50, help="how many (default 50; 0 for all)")
     show.add_argument("--tool", help="only calls of this tool")
-    show.add_argument("--refused", action="store_true", help="only what was refused")
-    commands.add_parser("verify", help="check the chain: changed, missing, moved or cut-off lines", allow_abbrev=False)
+    show.add_argument("--refused", action="store_true", help="only refused calls")
+    commands.add_parser(
+        "verify", help="check the chain for changed, missing, moved or truncated lines", allow_abbrev=False
+    )
 
 
 def folder(options: Namespace) -> str:

@@ -15,8 +15,8 @@ def configure(parser: ArgumentParser) -> None:
     for name, about in (("set", "keep a key, read from the terminal or standard input"), ("remove", "forget a key")):
         one = commands.add_parser(name, help=about, allow_abbrev=False)
         one.add_argument("provider", choices=sorted(keys.VARIABLES))
-    status = commands.add_parser("status", help="which keys are there, and where", allow_abbrev=False)
-    status.add_argument("provider", choices=sorted(keys.VARIABLES), nargs="?", help="of this one alone")
+    status = commands.add_parser("status", help="which keys are set, and where", allow_abbrev=False)
+    status.add_argument("provider", choices=sorted(keys.VARIABLES), nargs="?", help="only this provider")
 
 
 def run(options: Namespace) -> int:

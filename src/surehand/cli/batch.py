@@ -36,15 +36,19 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = _ABOUT
     parser.add_argument(
-        "words", nargs="+", metavar="TASKS | show RESULTS | apply RESULTS ID", help="a file of tasks, or what to do"
+        "words", nargs="+", metavar="TASKS | show RESULTS | apply RESULTS ID", help="a file of tasks, or a subcommand"
     )
-    parser.add_argument("--out", metavar="FILE", help="where results go, a line each; they survive any crash")
-    parser.add_argument("--parallel", type=_count, default=4, metavar="N", help="tasks at once (default 4)")
-    parser.add_argument("--resume", action="store_true", help="run what has no result in --out yet")
-    parser.add_argument("--retries", type=_number, default=0, metavar="N", help="further attempts at what did not pass")
-    parser.add_argument("--timeout", type=_seconds, metavar="S", help="of a task, its check included")
+    parser.add_argument("--out", metavar="FILE", help="the results file, one line per task; it survives a crash")
+    parser.add_argument("--parallel", type=_count, default=4, metavar="N", help="tasks run in parallel (default 4)")
+    parser.add_argument("--resume", action="store_true", help="run only the tasks without a result in --out")
+    parser.add_argument(
+        "--retries", type=_number, default=0, metavar="N", help="retry tasks that did not pass, up to N times"
+    )
+    parser.add_argument("--timeout", type=_seconds, metavar="S", help="timeout of a task, its check included")
     parser.add_argument("--model", metavar="NAME", help="for tasks that name none")
-    parser.add_argument("--keep-workspaces", action="store_true", help="leave them for a look; results say where")
+    parser.add_argument(
+        "--keep-workspaces", action="store_true", help="keep the workspaces; results say where they are"
+    )
     parser.add_argument(
         "--approvals",
         choices=("nobody", "console", "mailbox"),
@@ -55,7 +59,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",
         metavar="ADDRESS",
-        help="run on a Ray cluster: HOST:PORT, auto, or local; tasks end with this command, and --resume goes on",
+        help="run on a Ray cluster: HOST:PORT, auto, or local; tasks end with this command, --resume continues",
     )
     parser.add_argument("--cpu", type=_seconds, metavar="X", help="with --cluster: cores each task needs")
     parser.add_argument("--memory", metavar="SIZE", help="with --cluster: memory each task needs, such as 1GiB")
@@ -93,7 +97,7 @@ def run(options: Namespace) -> int:
 
 def _run(options: Namespace, path: str) -> int:
     if options.out is None:
-        raise SettingsError("say where the results go: --out RESULTS.jsonl")
+        raise SettingsError("name the results file: --out RESULTS.jsonl")
     tasks = read_tasks(path)
     if not tasks:
         raise SettingsError(f"{path} holds no task")

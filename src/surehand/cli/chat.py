@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
-    parser.add_argument("--continue", action="store_true", dest="go_on", help="go on with the latest session here")
+    parser.add_argument(
+        "--continue", action="store_true", dest="go_on", help="continue the latest session of this folder"
+    )
     parser.add_argument("--record", metavar="FILE", help="write every call to a file, for `surehand replay`")
     parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
     effort_option(parser)
@@ -71,10 +73,10 @@ def run(options: Namespace) -> int:
 def _latest_session(options: Namespace) -> str:
     """Return the session that was used last here; raise SettingsError where there is none to go on with."""
     if options.session:
-        raise SettingsError("--continue takes the latest session; --session names one. Say one of them.")
+        raise SettingsError("--continue takes the latest session; --session names one. Give only one of them.")
     found = list_sessions(os.path.join(locations.workspace_state(options.cwd), "sessions"))
     if (latest := next((each.name for each in found if each.first), None)) is None:
-        raise SettingsError("there is no session here to continue; `surehand chat` begins one")
+        raise SettingsError("there is no session here to continue; `surehand chat` starts one")
     return latest
 
 

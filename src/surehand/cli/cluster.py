@@ -18,9 +18,9 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="open | attach | call | pull | stop")
     opening = commands.add_parser("open", help="open a session over a copy of this folder", allow_abbrev=False)
-    opening.add_argument("--count", type=int, default=1, metavar="N", help="so many sessions (default 1)")
-    opening.add_argument("--cpu", type=float, default=0.0, metavar="X", help="cores each needs")
-    opening.add_argument("--memory", default="0", metavar="SIZE", help="memory each needs, such as 1GiB")
+    opening.add_argument("--count", type=int, default=1, metavar="N", help="number of sessions (default 1)")
+    opening.add_argument("--cpu", type=float, default=0.0, metavar="X", help="cores per session")
+    opening.add_argument("--memory", default="0", metavar="SIZE", help="memory per session, such as 1GiB")
     attach = commands.add_parser(
         "attach", help="list the sessions of a name, and follow their events", allow_abbrev=False
     )
@@ -29,14 +29,18 @@ def configure(parser: ArgumentParser) -> None:
     call.add_argument("remote", metavar="SESSION", help="its id, as `attach` lists it")
     call.add_argument("tool", metavar="TOOL")
     call.add_argument("--args", default="{}", metavar="JSON", help="the arguments, an object")
-    pull = commands.add_parser("pull", help="bring a session's changes home; `surehand undo` takes them back")
+    pull = commands.add_parser("pull", help="apply a session's changes here; `surehand undo` takes them back")
     pull.add_argument("remote", metavar="SESSION", help="its id, as `attach` lists it")
     stop = commands.add_parser("stop", help="end the sessions of a name", allow_abbrev=False)
     opening.add_argument(
-        "--name", "--detach", required=True, metavar="NAME", help="what they are kept under when this command has ended"
+        "--name",
+        "--detach",
+        required=True,
+        metavar="NAME",
+        help="the name that keeps them running after this command has ended",
     )
     for command in (attach, call, pull, stop):
-        command.add_argument("--name", required=True, metavar="NAME", help="what the sessions are kept under")
+        command.add_argument("--name", required=True, metavar="NAME", help="the name of the sessions")
     for command in (opening, attach, call, pull, stop):
         command.add_argument("--address", default="auto", metavar="HOST:PORT", help="of the cluster (default: auto)")
 

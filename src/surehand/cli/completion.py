@@ -78,7 +78,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "shell", nargs="?", choices=["bash", "zsh", "fish"], metavar="bash|zsh|fish", help="for which shell"
     )
-    parser.add_argument("--words", choices=["sessions", "changes"], metavar="KIND", help="print what can be named here")
+    parser.add_argument("--words", choices=["sessions", "changes"], metavar="KIND", help="print the completions")
 
 
 def run(options: Namespace) -> int:
@@ -87,7 +87,7 @@ def run(options: Namespace) -> int:
         render.put("".join(f"{word}\n" for word in _words(options)))
         return 0
     if options.shell is None:
-        raise SettingsError("say for which shell: bash, zsh or fish")
+        raise SettingsError("name the shell: bash, zsh or fish")
     from surehand.catalog import rows  # lazy: catalog, 45 ms
 
     tools = " ".join(row["name"] for row in rows())

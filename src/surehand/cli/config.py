@@ -19,8 +19,8 @@ def configure(parser: ArgumentParser) -> None:
     show.add_argument("--changed", action="store_true", help="only what is not the default")
     change = commands.add_parser("set", help="set one value in your own settings file", allow_abbrev=False)
     change.add_argument("key", metavar="KEY", help="as `config show` names it, such as model.effort")
-    change.add_argument("value", metavar="VALUE", help="text, or JSON where the setting is no text")
-    commands.add_parser("path", help="where settings and state live", allow_abbrev=False)
+    change.add_argument("value", metavar="VALUE", help="text, or JSON if the setting is not text")
+    commands.add_parser("path", help="where settings and state are stored", allow_abbrev=False)
 
 
 def run(options: Namespace) -> int:

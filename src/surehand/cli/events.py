@@ -21,11 +21,13 @@ _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument(
-        "--follow", "-f", action="store_true", help="go on until Ctrl-C, with sessions that start later"
+        "--follow", "-f", action="store_true", help="keep following until Ctrl-C, including sessions that start later"
     )
-    parser.add_argument("--since", type=_span, metavar="TIME", help="begin with recorded calls: 90s, 10m, 2h, 1d")
+    parser.add_argument("--since", type=_span, metavar="TIME", help="start with recorded calls: 90s, 10m, 2h, 1d")
     parser.add_argument("--tool", action="append", metavar="NAME", help="only events about this tool; repeatable")
-    parser.add_argument("--kind", action="append", metavar="KIND", help="only this kind, as call_finished; repeatable")
+    parser.add_argument(
+        "--kind", action="append", metavar="KIND", help="only this kind, such as call_finished; repeatable"
+    )
 
 
 def run(options: Namespace) -> int:

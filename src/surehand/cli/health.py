@@ -15,7 +15,7 @@ _COLOURS = {"healthy": "green", "unhealthy": "yellow", "error": "red", "not_foun
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("tools", nargs="*", metavar="TOOL", help="which tools; all when left out")
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help="which tools (default: all)")
 
 
 def run(options: Namespace) -> int:

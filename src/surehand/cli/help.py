@@ -17,7 +17,7 @@ _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a page, or a command; all pages when left out")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a page or a command (default: list all pages)")
 
 
 def run(options: Namespace) -> int:

@@ -56,7 +56,7 @@ def _number(options: Namespace) -> int | None:
     if before is None:
         return None
     if not (before.isascii() and before.isdecimal() and len(before) < 18):
-        raise StateError(f"{before!r} is no number of a change; `surehand log` lists them")
+        raise StateError(f"{before!r} is not the number of a change; `surehand log` lists them")
     return int(before)
 
 

@@ -20,36 +20,36 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tools": ("surehand.cli.tools", "list, describe and call tools"),
     "ask": ("surehand.cli.ask", "ask a model, which may use the tools"),
     "chat": ("surehand.cli.chat", "talk with a model in the terminal"),
-    "batch": ("surehand.cli.batch", "run many tasks, each in a workspace of its own"),
-    "cluster": ("surehand.cli.cluster", "keep sessions on a Ray cluster"),
+    "batch": ("surehand.cli.batch", "run many tasks, each in its own workspace"),
+    "cluster": ("surehand.cli.cluster", "run sessions on a Ray cluster"),
     "serve": ("surehand.cli.serve", "serve the tools to any MCP client"),
-    "acp": ("surehand.cli.acp", "be the agent of an editor (Agent Client Protocol)"),
-    "console": ("surehand.cli.console", "see and answer every session in a browser"),
-    "undo": ("surehand.cli.undo", "take back the last change, a turn, a session, or all since a time"),
-    "redo": ("surehand.cli.redo", "bring back what undo took away"),
-    "rewind": ("surehand.cli.rewind", "bring files and conversation back to an earlier turn"),
+    "acp": ("surehand.cli.acp", "serve an editor as its agent (Agent Client Protocol)"),
+    "console": ("surehand.cli.console", "watch all sessions and answer questions in a browser"),
+    "undo": ("surehand.cli.undo", "undo the last change, a turn, a session, or everything since a time"),
+    "redo": ("surehand.cli.redo", "reapply what undo took back"),
+    "rewind": ("surehand.cli.rewind", "restore files and conversation to an earlier turn"),
     "log": ("surehand.cli.log", "list the changes made in this workspace"),
     "diff": ("surehand.cli.diff", "show what a change did"),
-    "policy": ("surehand.cli.policy", "explain what may happen, and why"),
-    "approvals": ("surehand.cli.approvals", "answer questions that wait for an answer"),
+    "policy": ("surehand.cli.policy", "explain what is allowed, and why"),
+    "approvals": ("surehand.cli.approvals", "list and answer pending questions"),
     "trust": ("surehand.cli.trust", "trust a folder's own settings, tools and servers"),
-    "audit": ("surehand.cli.audit", "show and verify the record of every call"),
-    "shell": ("surehand.cli.shell", "show how a shell command is understood"),
+    "audit": ("surehand.cli.audit", "show and verify the audit log of every call"),
+    "shell": ("surehand.cli.shell", "show how a shell command is parsed"),
     "ps": ("surehand.cli.ps", "show the board: to-dos, background commands, agents"),
     "events": ("surehand.cli.events", "follow what happens in every session"),
     "reap": ("surehand.cli.reap", "end what dead sessions left running"),
-    "stats": ("surehand.cli.stats", "show what was measured"),
+    "stats": ("surehand.cli.stats", "show metrics"),
     "health": ("surehand.cli.health", "check the health of tools"),
-    "replay": ("surehand.cli.replay", "run a recorded session again and compare"),
+    "replay": ("surehand.cli.replay", "repeat a recorded session and compare"),
     "sessions": ("surehand.cli.sessions", "list, show, resume, fork and delete sessions"),
     "mcp": ("surehand.cli.mcp", "list, add, remove and test MCP servers"),
-    "models": ("surehand.cli.models", "say which model is used, and why"),
-    "auth": ("surehand.cli.auth", "keep a provider's key"),
+    "models": ("surehand.cli.models", "show which model is used, and why"),
+    "auth": ("surehand.cli.auth", "store a provider's API key"),
     "config": ("surehand.cli.config", "show settings and where they came from"),
-    "doctor": ("surehand.cli.doctor", "say what works here and what does not"),
+    "doctor": ("surehand.cli.doctor", "check what works on this machine"),
     "completion": ("surehand.cli.completion", "print shell completion"),
     "tour": ("surehand.cli.tour", "see the product working, step by step"),
-    "demo": ("surehand.cli.demo", "make a small folder to try things on"),
+    "demo": ("surehand.cli.demo", "create a small folder to experiment in"),
     "help": ("surehand.cli.help", "show a page of the documentation"),
 }
 
@@ -158,7 +158,7 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
     chosen.configure(parser)
     options = parser.parse_args(words)
     if not shared.cwd and name not in _ANYWHERE:
-        raise Usage("the current folder is gone", "Go to another, or name one with --cwd DIR.")
+        raise Usage("the current folder no longer exists", "Go to another, or name one with --cwd DIR.")
     for key, value in vars(shared).items():
         setattr(options, key, value)
     from surehand.cli import render  # lazy: render, 17 ms

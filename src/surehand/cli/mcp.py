@@ -29,20 +29,20 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     actions = "list | add | remove | test | login | logout"
     commands = parser.add_subparsers(dest="action", required=True, metavar=actions)
-    listing = commands.add_parser("list", help="all servers, connected, with their tools", allow_abbrev=False)
-    listing.add_argument("--no-connect", action="store_true", help="only what is configured")
+    listing = commands.add_parser("list", help="connect to all servers and list their tools", allow_abbrev=False)
+    listing.add_argument("--no-connect", action="store_true", help="only list the configuration")
     add = commands.add_parser("add", help="add a server: a command after --, or --url", allow_abbrev=False)
-    add.add_argument("name", metavar="NAME", help="what to call it")
+    add.add_argument("name", metavar="NAME", help="the server's name")
     add.add_argument("rest", nargs=REMAINDER, metavar="[OPTIONS] -- COMMAND", help="; ".join(_ADD_HELP))
-    remove = commands.add_parser("remove", help="forget a server of your settings", allow_abbrev=False)
-    remove.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
-    login = commands.add_parser("login", help="log in to a server that wants it (OAuth)", allow_abbrev=False)
-    login.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+    remove = commands.add_parser("remove", help="remove a server from your settings", allow_abbrev=False)
+    remove.add_argument("name", metavar="NAME", help="the server's name (see `surehand mcp list`)")
+    login = commands.add_parser("login", help="log in to a server that requires it (OAuth)", allow_abbrev=False)
+    login.add_argument("name", metavar="NAME", help="the server's name (see `surehand mcp list`)")
     login.add_argument("--no-browser", action="store_true", help="only print the address to open")
-    logout = commands.add_parser("logout", help="forget the login of a server", allow_abbrev=False)
-    logout.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+    logout = commands.add_parser("logout", help="log out of a server", allow_abbrev=False)
+    logout.add_argument("name", metavar="NAME", help="the server's name (see `surehand mcp list`)")
     test = commands.add_parser("test", help="connect to a server and show what it offers", allow_abbrev=False)
-    test.add_argument("name", metavar="NAME", help="which one (`surehand mcp list`)")
+    test.add_argument("name", metavar="NAME", help="the server's name (see `surehand mcp list`)")
 
 
 def run(options: Namespace) -> int:

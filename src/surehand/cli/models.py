@@ -14,7 +14,7 @@ from surehand.state import keys
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("--model", metavar="NAME", help="what would be used with this name")
+    parser.add_argument("--model", metavar="NAME", help="which model this name would use")
 
 
 def run(options: Namespace) -> int:

@@ -12,9 +12,9 @@ EVERYWHERE = (
     ("--cwd DIR", "the workspace (default: the current folder)"),
     ("--session NAME", "continue a session: what was read, approved, activated"),
     ("--mode MODE", "default, accept-edits, plan or bypass"),
-    ("--allow RULE", "allow what 'Bash(git commit:*)' or so covers; repeatable"),
-    ("--json", "facts as JSON, also on a terminal"),
-    ("--text", "facts as text for people, also in a pipe"),
+    ("--allow RULE", "an allow rule, such as 'Bash(git commit:*)'; repeatable"),
+    ("--json", "print JSON, even on a terminal"),
+    ("--text", "print human-readable text, even in a pipe"),
 )
 """The options that work before and after every command."""
 

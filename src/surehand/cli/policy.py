@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="check | list | replay")
-    check = commands.add_parser("check", help="what would be decided about a call, and why", allow_abbrev=False)
+    check = commands.add_parser("check", help="show the verdict on a call, and why", allow_abbrev=False)
     check.add_argument("command", nargs="*", metavar="COMMAND", help="a shell command to judge: 'ls && git push'")
-    check.add_argument("--tool", metavar="NAME", help="the tool of the call to judge, when it is not Bash")
+    check.add_argument("--tool", metavar="NAME", help="the tool to judge, if it is not Bash")
     check.add_argument("--args", default="{}", metavar="JSON", help="the arguments; - reads standard input")
     _rules(check)
     check.add_argument(
-        "--batch", metavar="FILE", help="a JSON object a line (tool, args, mode, rules, cwd); - reads standard input"
+        "--batch",
+        metavar="FILE",
+        help="one JSON object per line (tool, args, mode, rules, cwd); - reads standard input",
     )
-    listing = commands.add_parser(
-        "list", help="every rule in force, and what looks wrong with them", allow_abbrev=False
-    )
-    listing.add_argument("--no-built-in", action="store_true", help="only rules of your own")
+    listing = commands.add_parser("list", help="list every rule in force, and likely mistakes", allow_abbrev=False)
+    listing.add_argument("--no-built-in", action="store_true", help="only your own rules")
     _rules(listing)
-    replay = commands.add_parser(
-        "replay", help="judge a recorded session against the present rules", allow_abbrev=False
-    )
+    replay = commands.add_parser("replay", help="judge a recorded session by the current rules", allow_abbrev=False)
     replay.add_argument("file", metavar="FILE", help="a recording, or a session's journal")
-    replay.add_argument("--all", action="store_true", help="show calls whose verdict would stay the same, too")
+    replay.add_argument("--all", action="store_true", help="also show calls whose verdict stays the same")
     _rules(replay)
 
 
 def _rules(parser: ArgumentParser) -> None:
-    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="a further rule: 'deny Bash(rm:*)'")
+    parser.add_argument(
+        "--rule", action="append", default=[], metavar="RULE", help="an additional rule: 'deny Bash(rm:*)'"
+    )
 
 
 def run(options: Namespace) -> int:

@@ -165,7 +165,9 @@ def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
     request = {"want": options.action, "id": row["id"], "session_id": row["session_id"]}
     answer = local_rpc.ask(row["channel"], request)
     if answer is None:
-        raise StateError(f"the process of {row['id']} does not answer; `surehand reap` ends what dead ones left")
+        raise StateError(
+            f"the process of {row['id']} does not answer; `surehand reap` ends what dead processes left running"
+        )
     if "error" in answer:
         raise StateError(f"{answer['error']}. {answer['hint']}")
     task: dict[str, Any] = answer["task"]
@@ -181,9 +183,9 @@ def _one(wanted: str, live: list[dict[str, Any]]) -> dict[str, Any]:
         return found[0]
     if found:
         names = ", ".join(row["session_id"] for row in found)
-        raise StateError(f"{wanted} is there in {len(found)} sessions; say whose with --session: {names}")
+        raise StateError(f"{wanted} exists in {len(found)} sessions; name the session with --session: {names}")
     known = ", ".join(row["id"] for row in live if row["running"]) or "nothing"
-    raise StateError(f"there is no {wanted} in a session that runs; what runs: {known}")
+    raise StateError(f"there is no {wanted} in a running session; running: {known}")
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

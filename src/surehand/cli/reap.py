@@ -12,7 +12,7 @@ from surehand.state.private_folder import find_abandoned
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be ended and removed")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be ended and removed")
 
 
 def run(options: Namespace) -> int:

@@ -18,9 +18,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", help="a recording (`tools invoke --record FILE`) or a session's journal"
     )
-    parser.add_argument("--judge", action="store_true", help="run nothing; compare verdicts with the rules of today")
+    parser.add_argument("--judge", action="store_true", help="run nothing; compare the verdicts with the current rules")
     parser.add_argument(
-        "--ignore", action="append", default=[], metavar="PLACE", help="a place that may differ, such as data.timestamp"
+        "--ignore", action="append", default=[], metavar="PLACE", help="a field that may differ, such as data.timestamp"
     )
 
 

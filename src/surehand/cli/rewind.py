@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("name", nargs="?", metavar="SESSION", help="whose turns (default: the latest that has any)")
-    parser.add_argument("--to", metavar="TURN", help="bring it back to before this turn; without it, turns are listed")
+    parser.add_argument("name", nargs="?", metavar="SESSION", help="the session (default: the latest that has turns)")
+    parser.add_argument("--to", metavar="TURN", help="rewind to before this turn (default: list the turns)")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--files", action="store_true", help="put the files back, and leave the transcript")
-    what.add_argument("--transcript", action="store_true", help="shorten the transcript, and leave the files")
-    parser.add_argument("--branch", metavar="NAME", help="go on from there as session NAME; this one keeps its turns")
-    parser.add_argument("--undo", action="store_true", help="take the latest rewind back")
-    parser.add_argument("--force", action="store_true", help="go on although a file was changed since")
+    what.add_argument("--files", action="store_true", help="rewind only the files")
+    what.add_argument("--transcript", action="store_true", help="rewind only the transcript")
+    parser.add_argument(
+        "--branch", metavar="NAME", help="continue from there as session NAME; this one keeps its turns"
+    )
+    parser.add_argument("--undo", action="store_true", help="undo the latest rewind")
+    parser.add_argument("--force", action="store_true", help="overwrite files that were changed since")
     parser.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 

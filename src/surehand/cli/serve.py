@@ -34,20 +34,28 @@ def configure(parser: ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="NAME",
-        help="all, core, or only these names, aliases or globs; otherwise core is listed, and the rest can be called",
+        help="all, core, or only these names, aliases or globs; by default core is listed, and the rest can be called",
     )
     parser.add_argument(
-        "--servers", default="", metavar="CSV", help="also the tools of these MCP servers of yours ('*' for all)"
+        "--servers", default="", metavar="CSV", help="also serve the tools of these of your MCP servers ('*' for all)"
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
-    parser.add_argument("--token-file", metavar="FILE", help="the bearer token; otherwise one is made and kept")
     parser.add_argument(
-        "--no-token", action="store_true", help="have no token of its own (on this machine, or with --issuer)"
+        "--token-file", metavar="FILE", help="file with the bearer token (default: one is created and kept)"
     )
     parser.add_argument(
-        "--issuer", action="append", default=[], metavar="URL", help="also take access tokens of this server (OAuth)"
+        "--no-token", action="store_true", help="use no token of its own (only on this machine, or with --issuer)"
     )
-    parser.add_argument("--resource", metavar="URL", help="with --issuer: the address by which clients reach this one")
+    parser.add_argument(
+        "--issuer",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="also accept access tokens of this authorization server (OAuth)",
+    )
+    parser.add_argument(
+        "--resource", metavar="URL", help="with --issuer: the address at which clients reach this server"
+    )
     parser.add_argument(
         "--scope", action="append", default=[], metavar="NAME", help="with --issuer: a scope that tokens must have"
     )
@@ -56,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--console", action="store_true", help="with --http: the web console on the same port")
     approvals_option(parser)
-    parser.add_argument("--no-roots", action="store_true", help="keep to --cwd, whatever folder the client names")
+    parser.add_argument("--no-roots", action="store_true", help="use --cwd, whatever folder the client names")
 
 
 def run(options: Namespace) -> int:

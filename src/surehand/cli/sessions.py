@@ -20,17 +20,17 @@ from surehand.state import locations
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="list | show | resume | fork | delete")
-    commands.add_parser("list", help="all sessions, the latest first", allow_abbrev=False)
-    show = commands.add_parser("show", help="what was said and done in a session", allow_abbrev=False)
+    commands.add_parser("list", help="list all sessions, latest first", allow_abbrev=False)
+    show = commands.add_parser("show", help="show what was said and done in a session", allow_abbrev=False)
     show.add_argument("name", metavar="NAME")
     show.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="the last N records (200; 0: all)")
-    resume = commands.add_parser("resume", help="go on with a session in a chat", allow_abbrev=False)
+    resume = commands.add_parser("resume", help="continue a session in a chat", allow_abbrev=False)
     resume.add_argument("name", metavar="NAME")
     chat.configure(resume)
-    fork = commands.add_parser("fork", help="go on from a session under another name", allow_abbrev=False)
+    fork = commands.add_parser("fork", help="branch off a session under another name", allow_abbrev=False)
     fork.add_argument("name", metavar="NAME")
     fork.add_argument("new", metavar="NEW")
-    delete = commands.add_parser("delete", help="forget a session; changes to files stay in the history")
+    delete = commands.add_parser("delete", help="delete a session; changes to files stay in the history")
     delete.add_argument("name", metavar="NAME")
 
 

@@ -16,12 +16,12 @@ from surehand.shell import ShellReport, understand
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add `parse CMD` and `parse --batch FILE|-`."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="parse")
-    parse = verbs.add_parser("parse", help="take a command apart without running it", allow_abbrev=False)
-    parse.add_argument("command", nargs="?", metavar="CMD", help="the command, as one word")
+    parse = verbs.add_parser("parse", help="parse a command without running it", allow_abbrev=False)
+    parse.add_argument("command", nargs="?", metavar="CMD", help="the command, as one argument")
     parse.add_argument(
         "--batch",
         metavar="FILE",
-        help='one JSON object a line ({"command": ...}) from FILE, or from standard input with -',
+        help='one JSON object per line ({"command": ...}) from FILE, or from standard input with -',
     )
 
 

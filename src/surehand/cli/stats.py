@@ -33,11 +33,13 @@ _MEASURED = "Calls made with `--session NAME` are measured."
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("tool", nargs="?", metavar="TOOL", help="only this tool, with all its figures")
+    parser.add_argument("tool", nargs="?", metavar="TOOL", help="only this tool, with all its metrics")
     parser.add_argument("--prometheus", action="store_true", help="in Prometheus' text format")
-    parser.add_argument("--models", action="store_true", help="tokens and cost by model, of all sessions kept here")
+    parser.add_argument(
+        "--models", action="store_true", help="tokens and cost by model, over all sessions of this folder"
+    )
     parser.add_argument("--advice", action="store_true", help="what tuning would change, and why")
-    parser.add_argument("--clear", action="store_true", help="forget what was measured")
+    parser.add_argument("--clear", action="store_true", help="delete all measurements")
 
 
 def run(options: Namespace) -> int:

@@ -53,14 +53,12 @@ def configure(parser: ArgumentParser) -> None:
     invoke.add_argument("--args", default="{}", metavar="JSON", help="the arguments, an object; - reads standard input")
     approvals_option(invoke)
     invoke.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
-    invoke.add_argument(
-        "--apply", action="store_true", help="with --dry-run: ask, then make real exactly what was shown"
-    )
-    invoke.add_argument("--timeout", type=_seconds, metavar="S", help="seconds the call may take")
+    invoke.add_argument("--apply", action="store_true", help="with --dry-run: ask, then apply exactly what was shown")
+    invoke.add_argument("--timeout", type=_seconds, metavar="S", help="timeout of the call, in seconds")
     invoke.add_argument("--tool-allow", default="", metavar="CSV", help="only these tools exist for the call")
     invoke.add_argument("--record", metavar="FILE", help="append the call and its result to a recording")
     new = commands.add_parser("new", help="write a tool with its test from a template", allow_abbrev=False)
-    new.add_argument("name", metavar="NAME", help="its name: a word Python would take for a function")
+    new.add_argument("name", metavar="NAME", help="its name, a valid Python identifier")
 
 
 def _seconds(text: str) -> float:

@@ -78,7 +78,7 @@ def _program() -> str:
         return "python -m surehand"
     try:
         here = os.path.relpath(beside)
-    except OSError:  # the current folder is gone
+    except OSError:  # the current folder no longer exists
         return beside
     return beside if here.startswith("..") else here
 

@@ -13,11 +13,11 @@ from surehand.policy.trust import Trust
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("--yes", action="store_true", help="trust without a question")
+    parser.add_argument("--yes", action="store_true", help="trust without asking")
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--show", action="store_true", help="only say how the folder stands")
-    choice.add_argument("--remove", action="store_true", help="trust this folder no more")
-    choice.add_argument("--list", action="store_true", help="every folder that is trusted")
+    choice.add_argument("--show", action="store_true", help="only show whether the folder is trusted")
+    choice.add_argument("--remove", action="store_true", help="stop trusting this folder")
+    choice.add_argument("--list", action="store_true", help="list every trusted folder")
 
 
 def run(options: Namespace) -> int:

@@ -23,21 +23,25 @@ def configure(parser: ArgumentParser) -> None:
     )
     chosen.add_argument("--last", type=int, metavar="N", help="take back the last N changes (default 1)")
     chosen.add_argument(
-        "--turn", nargs="?", const="last", metavar="TURN", help="take back all done for one prompt (default: the last)"
+        "--turn",
+        nargs="?",
+        const="last",
+        metavar="TURN",
+        help="take back everything done for one prompt (default: the last)",
     )
-    chosen.add_argument("--since", metavar="TIME", help='take back all since then: "10 min", "2 h", "14:30"')
+    chosen.add_argument("--since", metavar="TIME", help='take back everything since then: "10 min", "2 h", "14:30"')
     chosen.add_argument("--to", metavar="CHANGE", help="take back every change after this one")
     chosen.add_argument("--of", metavar="SESSION", help="take back every change of a session")
-    parser.add_argument("--file", metavar="PATH", help="only this file, or what lies below this folder")
-    parser.add_argument("--all", action="store_true", help="ignored files and caches too")
+    parser.add_argument("--file", metavar="PATH", help="only this file, or below this folder")
+    parser.add_argument("--all", action="store_true", help="include ignored files and caches")
     add_common(parser)
 
 
 def add_common(parser: ArgumentParser) -> None:
     """Add what undo and redo have in common."""
-    parser.add_argument("--all-sessions", action="store_true", help="of whichever session, not of the latest alone")
-    parser.add_argument("--merge", action="store_true", help="keep what was changed in other lines of a file since")
-    parser.add_argument("--force", action="store_true", help="go on although a file was changed since")
+    parser.add_argument("--all-sessions", action="store_true", help="of any session, not only the latest")
+    parser.add_argument("--merge", action="store_true", help="keep later changes to other lines of a file")
+    parser.add_argument("--force", action="store_true", help="overwrite files that were changed since")
     parser.add_argument("--dry-run", action="store_true", help="show what would change; change nothing")
 
 

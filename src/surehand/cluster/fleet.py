@@ -235,7 +235,7 @@ class Fleet:
         """Find a place for a session and open it there; on a node that dies meanwhile, try the next."""
         if self.waiting >= self._queue:
             raise ToolFailure(
-                f"{self.waiting} sessions wait for a place already",
+                f"{self.waiting} sessions are already waiting for a slot",
                 code="queue_full",
                 hint="Close sessions, add nodes, or raise `queue`.",
             )

@@ -106,7 +106,7 @@ class Host:
         def add() -> None:
             for digest, data in pieces.items():
                 if self.pieces.add(data) != digest:
-                    raise StateError(f"the piece {digest} was damaged on its way")
+                    raise StateError(f"the piece {digest} was damaged in transfer")
 
         await asyncio.to_thread(add)
 

@@ -28,7 +28,7 @@ def load_ray() -> Any:
         return importlib.import_module("ray")
     except ImportError as problem:
         raise StateError(
-            f"there is no Ray here ({problem}); install it with `pip install 'surehand[cluster]'`"
+            f"Ray is not installed ({problem}); install it with `pip install 'surehand[cluster]'`"
         ) from None
 
 
@@ -95,7 +95,7 @@ class Cluster:
         self.namespace = namespace
         self._started: Any = None
         if self.ray.is_initialized():
-            raise StateError("this process is connected to a Ray cluster already; one fleet at a time")
+            raise StateError("this process is already connected to a Ray cluster; one fleet at a time")
         if "://" in address:
             raise SettingsError(
                 f"{address}: join a cluster from one of its nodes, by HOST:PORT; Ray's client is not used"
@@ -228,5 +228,5 @@ def check_versions(node: str, found: Mapping[str, str]) -> None:
         if found.get(name) != own:
             raise StateError(
                 f"the node {node} has {name} {found.get(name)}, and this process has {own}; "
-                "install the same on every node, then start them anew"
+                "install the same on every node, then restart them"
             )

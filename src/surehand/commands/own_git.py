@@ -66,4 +66,4 @@ def _program() -> str:
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         if os.access(path := os.path.join(folder, "git"), os.X_OK):
             return path
-    raise ToolFailure("git cannot be run: there is none here", hint="Install git, or do without it.")
+    raise ToolFailure("git cannot be run: it is not installed", hint="Install git, or work without it.")

@@ -133,7 +133,7 @@ class Shells:
 
         launcher, note = await self.launcher(), ""
         if not isinstance(launcher, Launcher):
-            raise ToolFailure("there is no shell with memory on this system", code="tool_unavailable")
+            raise ToolFailure("there is no persistent shell on this system", code="tool_unavailable")
         if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
             if self._memory is not None:
                 note = _RENEWED if self._memory.alive else ""
@@ -189,7 +189,7 @@ class Shells:
         if own:
             self.session.cwd = back
         raise ToolFailure(
-            f"the directory {cwd} is no longer there, so that nothing ran",
+            f"the directory {cwd} no longer exists, so nothing ran",
             code="precondition_failed",
             hint=f"Commands run in {back} from now on." if own else "",
         )

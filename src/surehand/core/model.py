@@ -210,7 +210,9 @@ TURN_LIMIT: Final = 8_000_000
 def within_limit(name: str, size: int) -> int:
     """Return how much of a turn has come; raise ModelError when it is more than a turn can be."""
     if size > TURN_LIMIT:
-        raise ModelError(f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was left", "Try again.")
+        raise ModelError(
+            f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was disconnected", "Try again."
+        )
     return size
 
 

@@ -405,7 +405,7 @@ def unusable_schema(why: str) -> ToolFailure:
     return ToolFailure(
         f"the tool's input schema cannot be used: {why}",
         code="tool_unavailable",
-        hint="Ask whoever provides this tool to mend its schema.",
+        hint="Ask whoever provides this tool to fix its schema.",
     )
 
 

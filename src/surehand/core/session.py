@@ -186,7 +186,7 @@ class Session:
     def refuse_if_closed(self) -> None:
         """Raise ToolFailure once the session is closed."""
         if self.closed:
-            hint = "Open a new one; a named session goes on where this one ended."
+            hint = "Open a new one; a named session continues where this one ended."
             raise ToolFailure("the session is closed", code="tool_unavailable", hint=hint)
 
     def end_turn(self) -> None:
@@ -208,7 +208,7 @@ class Session:
             with self._keeping:  # handlers in threads may ask for the same thing at once
                 found = self._kept.get(key.name)
                 if found is None and self._sealed:
-                    raise ToolFailure("the session is closed", code="cancelled", hint="Nothing more is kept in it.")
+                    raise ToolFailure("the session is closed", code="cancelled", hint="Open another session.")
                 if found is None:
                     found = self._kept[key.name] = (key, key.make(self))
         return cast("T", found[1])

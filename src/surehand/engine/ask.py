@@ -166,7 +166,7 @@ class Permissions:
             raise ToolFailure(
                 f"{tool.name} had no dry run: {decision.reason}",
                 code="permission_denied",
-                hint="What lies outside is told only once it is permitted; make the call itself, which asks.",
+                hint="Paths outside the workspace are shown only after permission; make the call itself, which asks.",
                 details={"verdict": "ask", "reason": decision.reason, "suggestion": decision.suggestion},
             )
 
@@ -419,7 +419,7 @@ class DryRuns:
         dry_run = self.find_dry_run(wanted, shown)
         if dry_run is None and (wanted or (wanted is None and shown is not None and shown.dry_run is not None)):
             raise ToolFailure(
-                "the dry run that was to be applied is gone: a newer dry run was made since",
+                "the dry run to apply is gone: a newer one has replaced it",
                 code="precondition_failed",
                 hint="Nothing was changed. Ask again.",
             )
@@ -470,7 +470,7 @@ def apply_own_word(
         return decision, None
     if not isinstance(said, Permission) or said.verdict not in _STRICTNESS:
         raise ToolFailure(
-            f"check_permission of {tool.name} returned {said!r}, which is no Permission",
+            f"check_permission of {tool.name} returned {said!r}, which is not a Permission",
             hint="This is a fault in the tool; the call was not made.",
         )
     ctx.once(_KEPT, lambda: said)

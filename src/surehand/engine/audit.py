@@ -109,9 +109,9 @@ class Audit:
         except (OSError, StateError) as problem:
             self._note(problem)
             raise ToolFailure(
-                f"{tool} was not run: what changes something is recorded first, and {self.problem}",
+                f"{tool} was not run: a call that changes something is recorded first, and {self.problem}",
                 code="precondition_failed",
-                hint="Nothing was changed. Free some space, or let the folder be written (`surehand config path`).",
+                hint="Nothing was changed. Free some space, or make the folder writable (`surehand config path`).",
             ) from problem
         self._intended[call.id] = record["args"]
 

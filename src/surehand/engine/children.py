@@ -32,14 +32,14 @@ async def make_child_call(
     """
     own, view = ctx.call, ctx.session.selection
     if view is None:
-        raise ToolFailure("this session has no set of tools to call", code="tool_unavailable")
+        raise ToolFailure("this session has no tools to call", code="tool_unavailable")
     if listed:
         _check_required(tool, name, view)
     above = (*(own.parent.tools if own.parent is not None else ()), tool.name)
     real = view.source.resolve(name) or name
     if real in above:
         path = " -> ".join((*above, real))
-        raise ToolFailure(f"{real} would be called again by what it calls: {path}", code="precondition_failed")
+        raise ToolFailure(f"{real} would be called again by the tools it calls: {path}", code="precondition_failed")
     if len(above) >= DEPTH_LIMIT:
         path = " -> ".join((*above, real))
         raise ToolFailure(f"calls are nested more than {DEPTH_LIMIT} deep: {path}", code="precondition_failed")
@@ -56,7 +56,7 @@ def _check_required(tool: Tool, name: str, view: Selection) -> None:
         raise ToolFailure(
             f"{tool.name} may not call {name}, which it does not require",
             code="tool_unavailable",
-            hint=f"Declare it: requires=({name!r},), with a range of versions where that matters.",
+            hint=f"Declare it: requires=({name!r},), with a version range if that matters.",
         )
     for requirement in wanted:
         if (fault := unmet_requirement(requirement, source.card)) is not None:

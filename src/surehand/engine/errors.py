@@ -44,7 +44,7 @@ def failed_result(failure: ToolFailure) -> ToolResult:
 def closed_result(call: ToolCall) -> ToolResult:
     """Return the result of a call that comes after the end of its session; it is recorded nowhere."""
     message = f"{call.name} was not run: the session is closed"
-    error = ToolError("tool_unavailable", message, "Open a new one; a named session goes on where this one ended.")
+    error = ToolError("tool_unavailable", message, "Open a new one; a named session continues where this one ended.")
     return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
 
 

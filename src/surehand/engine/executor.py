@@ -373,7 +373,7 @@ class Executor:
             decision, other = await narrow(tool, args, ctx, decision, self.workers)
             if other is not None and decision.verdict != "deny":  # another call: judged from the start
                 if len(told) >= CHANGES_LIMIT:
-                    raise ToolFailure(f"{tool.name} changes its arguments again and again", code="permission_denied")
+                    raise ToolFailure(f"{tool.name} keeps changing its arguments", code="permission_denied")
                 told = (*told, f"{tool.name} itself changed the arguments to {other}")
                 return await self._judge(replace(call, args=other), tool, session, told=told)
         if decision.verdict == "deny":

@@ -260,7 +260,7 @@ class Extensions:
             raise ToolFailure(
                 message,
                 code="tool_unavailable",
-                hint="The extension is marked required; repair it or take it out.",
+                hint="The extension is marked required; fix or remove it.",
                 details={"extension": extension.name},
             ) from problem
 

@@ -215,7 +215,7 @@ class MemoryJournal:
     def check_branch(self, name: str) -> None:
         """Refuse: there is nothing another session could go on from."""
         raise ToolFailure(
-            "this session is kept nowhere, so none can branch off it",
+            "this session is not saved, so it cannot be forked",
             code="precondition_failed",
             hint="Give it a name (`Surehand(..., session=NAME)`, `--session NAME`).",
         )

@@ -198,9 +198,9 @@ _THREAD: Final = "Its thread cannot be stopped and ends by itself"
 
 def _unknown_outcome(tool: Tool) -> ToolFailure:
     return ToolFailure(
-        f"{tool.name} was given up in the middle of a change, which has not ended within {CHANGE_LIMIT_S:g} s",
+        f"{tool.name} was stopped in the middle of a change, which did not finish within {CHANGE_LIMIT_S:g} s",
         code="cancelled",
-        hint="Whether it is made is not known. Look at the files, and at `surehand log`, before you try again.",
+        hint="Whether it was made is unknown. Check the files and `surehand log` before you try again.",
     )
 
 

@@ -73,7 +73,7 @@ class ShellHook(Extension):
         answer = await self._ask(tool, call, {})
         args = answer.get("args")
         if args is not None and not isinstance(args, dict):
-            raise TypeError("`args` in its answer is no object")
+            raise TypeError("`args` in its answer is not an object")
         return cast("dict[str, Any] | None", args)
 
     async def _after(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult | None:

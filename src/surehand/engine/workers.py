@@ -53,9 +53,9 @@ class Workers:
                 threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True).start()
             except RuntimeError:
                 raise ToolFailure(
-                    "the system starts no more threads: Resource temporarily unavailable",
+                    "the system cannot start more threads: Resource temporarily unavailable",
                     code="tool_unavailable",
-                    hint="Too many processes run; end some, then try again.",
+                    hint="Too many processes are running; end some, then try again.",
                 ) from None
         self._jobs.put(job)
         return future

@@ -144,7 +144,7 @@ def _keep_owner(target: int, old: os.stat_result, new: os.stat_result) -> None:
         os.fchown(target, -1 if old.st_uid == new.st_uid else old.st_uid, old.st_gid)
     except PermissionError:
         raise ToolFailure(
-            f"the file belongs to user {old.st_uid}, group {old.st_gid}, and the system does not let us keep that",
+            f"the file belongs to user {old.st_uid}, group {old.st_gid}, and the system does not allow preserving that",
             hint="Nothing was changed. Ask its owner, or change it with Bash.",
         ) from None
 
@@ -165,7 +165,7 @@ def _keep_xattrs(source: int, target: int) -> None:
             # Labels of the security system are its own to give; what the user attached must not be lost.
             if not name.startswith(("security.", "trusted.", "system.nfs4")):
                 raise ToolFailure(
-                    f"the attribute {name} of the file cannot be kept: {problem.strerror}",
+                    f"the attribute {name} of the file cannot be preserved: {problem.strerror}",
                     hint="Nothing was changed.",
                 ) from None
 

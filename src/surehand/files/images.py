@@ -101,7 +101,7 @@ def broken(path: str, why: str) -> ToolFailure:
     """Return the error for an image that cannot be shown."""
     return ToolFailure(
         f"{path} cannot be shown as an image: {why}",
-        hint="The file may be damaged or cut off; check it with Bash `file`, or make it anew.",
+        hint="The file may be damaged or truncated; check it with Bash `file`, or create it again.",
         details={"path": path, "reason": "broken_image"},
     )
 

@@ -67,7 +67,7 @@ def _pauses() -> Generator[float]:
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
     raise ToolFailure(
         f"another process has held the folder's lock for {WAIT_S:g} s",
-        hint="Find out who writes there, then try again; nothing was changed.",
+        hint="Nothing was changed. Find out which process writes there, then try again.",
     )
 
 

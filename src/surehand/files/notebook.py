@@ -65,14 +65,14 @@ def parse_notebook(content: bytes, path: str) -> Notebook:
         raw = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
         raise ToolFailure(
-            f"{path} is no valid notebook: {problem}",
+            f"{path} is not a valid notebook: {problem}",
             hint="It is not JSON as Jupyter writes it. Bash `cat` shows it as text.",
             details={"path": path, "reason": "broken_notebook"},
         ) from None
     cells = _raw_cells(raw)
     if cells is None:
         raise ToolFailure(
-            f"{path} is no notebook: it has no list of cells",
+            f"{path} is not a notebook: it has no list of cells",
             hint="Bash `cat` shows it as text.",
             details={"path": path, "reason": "broken_notebook"},
         )
@@ -86,7 +86,7 @@ def refuse_oversized(content: bytes, path: str) -> None:
     needed = brackets * 72 + content.count(b",") * 40
     if len(content) > FILE_BYTES or needed > PARSED_BYTES + len(content) // 2:
         raise ToolFailure(
-            f"{path} is too large or too deeply built to be read as a notebook ({len(content):,} bytes)",
+            f"{path} is too large or too deeply nested to be read as a notebook ({len(content):,} bytes)",
             hint="Look at parts of it with Grep, or clear its outputs first.",
             details={"path": path, "reason": "notebook_too_large"},
         )

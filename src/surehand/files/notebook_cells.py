@@ -275,7 +275,7 @@ def _verify(book: NotebookText, edit: CellEdit, at: int, changes: list[tuple[int
         if edit.mode == "replace":
             new_cells.pop(at)
     if before != after or old != new_cells:
-        raise BrokenNotebookError("its JSON is spelled in a way that cannot be edited exactly")
+        raise BrokenNotebookError("its JSON is written in a way that cannot be edited exactly")
 
 
 def _source(text: str, *, as_list: bool) -> str | list[str]:
@@ -297,7 +297,7 @@ def _blanks(text: str, at: int) -> int:
 def _members(text: str, at: int) -> Iterator[_Member]:
     """Yield the members of the object at a place; a name that comes twice is refused: readers take either."""
     if text[at : at + 1] != "{":
-        raise BrokenNotebookError("it is no JSON object")
+        raise BrokenNotebookError("it is not a JSON object")
     seen: set[str] = set()
     try:
         at = _blanks(text, at + 1)
@@ -312,7 +312,7 @@ def _members(text: str, at: int) -> Iterator[_Member]:
             at = _blanks(text, end)
             at = _blanks(text, at + 1) if text[at] == "," else at
     except (IndexError, RecursionError, json.JSONDecodeError) as problem:
-        raise BrokenNotebookError(f"it is no valid JSON: {problem}") from None
+        raise BrokenNotebookError(f"it is not valid JSON: {problem}") from None
 
 
 def _items(text: str, at: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -321,7 +321,7 @@ def _items(text: str, at: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
     while text[at] != "]":
         value, end = _DECODER.raw_decode(text, at)
         if not isinstance(value, dict):
-            raise BrokenNotebookError("one of its cells is no object")
+            raise BrokenNotebookError("one of its cells is not an object")
         yield at, end, cast("dict[str, Any]", value)
         at = _blanks(text, end)
         at = _blanks(text, at + 1) if text[at] == "," else at

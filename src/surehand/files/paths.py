@@ -247,7 +247,7 @@ def workspace_failure(workspace: str) -> ToolFailure:
     """Return the error of everything in a workspace that was removed meanwhile."""
     return ToolFailure(
         f"the workspace {workspace} is no longer there",
-        hint="Make the folder again, or start a session in another one.",
+        hint="Create the folder again, or start a session in another one.",
         details={"path": workspace, "reason": "workspace_gone"},
     )
 

@@ -42,7 +42,7 @@ def page_range(text: str) -> tuple[int, int]:
     match = _RANGE.fullmatch(text)
     first, dash, last = match.groups() if match else (None, None, None)
     if not first and not last:
-        raise ToolFailure(f"pages {text!r} is no range", code="invalid_args", hint='Write "3", "1-5" or "10-".')
+        raise ToolFailure(f"pages {text!r} is not a range", code="invalid_args", hint='Write "3", "1-5" or "10-".')
     low = int(first or 1)
     high = int(last) if last else ALL if dash else low
     if low < 1 or high < low:

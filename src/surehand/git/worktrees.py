@@ -21,7 +21,7 @@ async def _must(git: Git, folder: str, *words: str) -> str:
     """Return what git printed; raise ToolFailure when it failed."""
     code, text = await git(folder, words)
     if code:
-        raise ToolFailure(f"git {words[0]} failed: {text.strip()}", hint="Mend the repository, then try again.")
+        raise ToolFailure(f"git {words[0]} failed: {text.strip()}", hint="Fix the repository, then try again.")
     return text
 
 
@@ -65,7 +65,7 @@ async def add_detached(git: Git, folder: str, path: str, revision: str = "HEAD")
     """Make a worktree of a repository at a revision, on no branch; return the commit."""
     code, commit = await git(folder, ("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))
     if code:
-        raise ToolFailure(f"{folder} has no revision {revision}", hint="Name a commit, branch or tag that is there.")
+        raise ToolFailure(f"{folder} has no revision {revision}", hint="Name an existing commit, branch or tag.")
     await _must(git, folder, "worktree", "add", "--detach", path, commit.strip())
     return commit.strip()
 

@@ -66,7 +66,7 @@ def make(
     except OSError as problem:
         remove_tree(unfinished)
         raise ToolFailure(
-            f"it was not run: what it would change could not be kept for an undo ({problem.strerror})",
+            f"it was not run: its changes could not be recorded for undo ({problem.strerror})",
             code="precondition_failed",
             hint=f"Free some space or check {base}. Commands that only read still run.",
             details={"errno": errno.errorcode.get(problem.errno or 0, "")},

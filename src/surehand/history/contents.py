@@ -382,7 +382,7 @@ class Stream:
             hasher.update(block)
             yield block
         if hasher.hexdigest() != self._digest:
-            raise ToolFailure("a content of the history is not what it was", hint="It was damaged or changed by hand.")
+            raise ToolFailure("a content in the history was altered", hint="It was damaged or changed by hand.")
 
 
 def _first_bytes(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:

@@ -92,7 +92,9 @@ def connect_to_read(folder: str | None) -> sqlite3.Connection:
     database = open_to_read(path)
     if (version := _version(database)) != VERSION:
         database.close()
-        raise sqlite3.OperationalError(f"it has format {version}, and cannot be brought to format {VERSION} meanwhile")
+        raise sqlite3.OperationalError(
+            f"it has format {version}, and cannot be converted to format {VERSION} meanwhile"
+        )
     return database
 
 

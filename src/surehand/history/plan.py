@@ -203,14 +203,14 @@ def _plan_one(history: History, change: Change) -> Plan:
         return _fold(history, _brought_back(history, change), _everything)
     if change.state == "undone":
         raise ToolFailure(
-            f"change {change.id} is undone already", code="precondition_failed", hint="Redo brings it back."
+            f"change {change.id} is already undone", code="precondition_failed", hint="Redo brings it back."
         )
     return _fold(history, [change], _everything)
 
 
 def _plan_redo(history: History, undo: Change) -> Plan:
     if undo.state != "done":
-        raise ToolFailure(f"undo {undo.id} is brought back already", code="precondition_failed", hint=_LISTED)
+        raise ToolFailure(f"undo {undo.id} is already redone", code="precondition_failed", hint=_LISTED)
     entries = _made_by_one_call(history, undo)
     standing = [each for each in entries if each.state == "done"]
     # The files of a call that is made again are that call's business; its new change has them.
@@ -220,9 +220,9 @@ def _plan_redo(history: History, undo: Change) -> Plan:
     originals = [change for id in ids if (change := history.change(id))]
     if both := [path for each in originals if each.id not in made for path in each.paths if path in again]:
         raise ToolFailure(
-            f"{both[0]} was changed by a call that would be made again, and by others: their order cannot be kept",
+            f"{both[0]} was changed by a call that would be repeated, and by others: their order cannot be preserved",
             code="precondition_failed",
-            hint="Make the calls again one by one, or bring back single changes by hand from `surehand log --diff`.",
+            hint="Repeat the calls one by one, or restore single changes by hand from `surehand log --diff`.",
         )
     steps = tuple(each.reverse() for entry in standing for each in entry.files if each.path not in again)
     to_make = {id for each in standing for id, parts in each.parts.items() if CALL_MADE in parts}
@@ -250,7 +250,7 @@ def _original_call(change: Change) -> PlannedCall:
     if args is None:
         raise ToolFailure(
             f"change {change.id} ({change.description}) was taken back by a call, and the arguments of the original "
-            "call are not known any more: it cannot be made again",
+            "call are no longer known: it cannot be repeated",
             code="precondition_failed",
             hint=f"Call {change.tool} again.",
         )

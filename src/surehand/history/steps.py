@@ -348,7 +348,7 @@ def _unreachable_error(problem: OSError, path: str) -> ToolFailure:
     if problem.errno != errno.ELOOP:
         return os_failure(problem, path, "reach")
     return ToolFailure(
-        f"a folder on the way to {one_line(path)} is a link by now, and none is followed here",
+        f"a folder on the way to {one_line(path)} is now a link, and links are not followed here",
         hint="Nothing was changed. Put the folder back, then try again.",
         details={"path": path, "errno": "ELOOP"},
     )
@@ -358,8 +358,8 @@ def _half_done(problem: BaseException, stuck: list[str], total: int) -> ToolFail
     """Tell that a change stopped on its way and that some of it could not be taken back."""
     shown = ", ".join(map(one_line, stuck[:_NAMED])) + (f" and {len(stuck) - _NAMED:,} more" if stuck[_NAMED:] else "")
     return ToolFailure(
-        f"stopped half way: {problem}. {len(stuck):,} of {total:,} paths stay changed: {shown}",
-        hint="The history knows of it: once what stood in the way is gone, the next undo or `surehand log` ends it.",
+        f"stopped halfway: {problem}. {len(stuck):,} of {total:,} paths stay changed: {shown}",
+        hint="It is recorded: once the cause is removed, the next undo or `surehand log` completes it.",
         details={"paths": stuck},
     )
 

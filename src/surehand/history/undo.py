@@ -106,8 +106,8 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     return ToolFailure(
         f"{word} refused: {', '.join(map(one_line, paths))} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
-        hint=f"{first}{_try_merging(plan)}Use force (`--force`) to go on all the same; what is there now is kept and "
-        "can be brought back.",
+        hint=f"{first}{_try_merging(plan)}Use force (`--force`) to overwrite them anyway; the present "
+        "content is recorded and can be restored.",
         details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
     )
 

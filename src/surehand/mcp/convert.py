@@ -141,7 +141,7 @@ def page(entries: Sequence[T], cursor: str | None, size: int = PAGE) -> tuple[Se
     """Return the entries after a cursor and the cursor of the next page; raise ToolFailure for one nobody was given."""
     start = 0 if cursor is None else _position(cursor)
     if start > len(entries):
-        raise ToolFailure(f"the cursor {cursor!r} points behind the end of the list", code="invalid_args")
+        raise ToolFailure(f"the cursor {cursor!r} points past the end of the list", code="invalid_args")
     following = start + size
     return entries[start:following], _cursor(following) if following < len(entries) else None
 
@@ -157,7 +157,7 @@ def _position(cursor: str) -> int:
             return int(number)
     except (binascii.Error, ValueError):
         pass
-    raise ToolFailure(f"{cursor!r} is no cursor of this server", code="invalid_args")
+    raise ToolFailure(f"{cursor!r} is not a cursor of this server", code="invalid_args")
 
 
 def input_required(requests: Mapping[str, Mapping[str, Any]], state: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def read_text(path: str) -> str | None:
         return None
     except OSError as problem:
         if os.path.islink(path):
-            raise RuleError(f"{path} is a link; rules are read from a plain file only") from None
+            raise RuleError(f"{path} is a link; rules are read only from a plain file") from None
         raise RuleError(f"{path} cannot be read: {problem.strerror}") from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > LIMIT_BYTES:
@@ -119,7 +119,7 @@ def _row(row: Any, lines: _Lines, check: bool) -> Iterator[Rule]:
     origin = lines.origin(first[0]) if first else Origin(lines.source, lines.path)
     where = f"{origin.file}:{origin.line}" if origin.line else origin.file
     if len(verdicts) != 1:
-        raise RuleError(f"{where}: a rule says exactly one of allow, ask, deny; this one says {verdicts or 'none'}")
+        raise RuleError(f"{where}: a rule has exactly one of allow, ask, deny; this one has {verdicts or 'none'}")
     if unknown := table.keys() - _KEYS:
         raise RuleError(f"{where}: a rule has no {sorted(unknown)[0]!r}; it has {', '.join(sorted(_KEYS))}")
     reason, untrusted = str(table.get("reason", "")), bool(table.get("after_untrusted"))

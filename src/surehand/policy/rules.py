@@ -134,11 +134,11 @@ def parse_rule(
 ) -> Rule:
     """Parse a rule; raise RuleError that says where and what is wrong."""
     if verdict not in VERDICTS:
-        raise RuleError(f"{_at(origin)}{verdict!r} is no verdict; a rule begins with allow, ask or deny")
+        raise RuleError(f"{_at(origin)}{verdict!r} is not a verdict; a rule begins with allow, ask or deny")
     found = _SHAPE.fullmatch(text.strip())
     if found is None:
         raise RuleError(
-            f"{_at(origin)}the rule {text!r} does not parse; write Tool or Tool(what), as Bash(git status:*)"
+            f"{_at(origin)}the rule {text!r} does not parse; write Tool or Tool(what), such as Bash(git status:*)"
         )
     name, spec = found["name"], found["spec"]
     kind = _kind(verdict, name)

@@ -47,7 +47,7 @@ def _user_rules(workspace: str) -> dict[Key, Rule]:
     path = locations.user_settings()
     real = os.path.realpath(path)
     if os.path.islink(path) and below(real, os.path.realpath(workspace)):
-        raise RuleError(f"{path} is a link into the workspace; what works there could change its own rules")
+        raise RuleError(f"{path} is a link into the workspace; an agent working there could change its own rules")
     return {(rule.verdict, rule.text): rule for rule in read_rules(real, "user")}
 
 
@@ -66,7 +66,7 @@ def _from_settings(settings: Settings) -> dict[Key, Rule]:
 def _row(row: RuleSettings) -> list[Rule]:
     said = [(verdict, value) for verdict in VERDICTS if (value := getattr(row, verdict))]
     if len(said) != 1:
-        raise RuleError(f"a rule says exactly one of allow, ask, deny; this one says {[each[0] for each in said]}")
+        raise RuleError(f"a rule has exactly one of allow, ask, deny; this one has {[each[0] for each in said]}")
     verdict, value = said[0]
     texts = [value] if isinstance(value, str) else list(value)
     rules = [

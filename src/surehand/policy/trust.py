@@ -170,7 +170,7 @@ def _load() -> dict[str, dict[str, Any]]:
     except ValueError as problem:
         raise StateError(f"{_store()} cannot be used: {problem}; nothing is trusted until it is removed") from None
     if not isinstance(known, dict):
-        raise StateError(f"{_store()} is no table of folders; nothing is trusted until it is removed")
+        raise StateError(f"{_store()} is not a table of folders; nothing is trusted until it is removed")
     return cast("dict[str, dict[str, Any]]", known)
 
 

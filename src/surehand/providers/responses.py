@@ -161,4 +161,4 @@ def _failure(event: Any) -> ModelError:
     error: Any = event.response.error if event.type == "response.failed" else event
     code = str(getattr(error, "code", "") or "")
     retryable = code in ("server_error", "rate_limit_exceeded")
-    return ModelError(f"OpenAI broke off: {getattr(error, 'message', '') or code}", "Try again.", retryable=retryable)
+    return ModelError(f"OpenAI stopped: {getattr(error, 'message', '') or code}", "Try again.", retryable=retryable)

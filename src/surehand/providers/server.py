@@ -178,11 +178,11 @@ class Server:
 
     def _broke_off(self, why: str) -> ModelError:
         because = f": {why}" if why else ""
-        return ModelError(f"{self.model} broke off in the middle of its answer{because}", "Try again.", retryable=True)
+        return ModelError(f"{self.model} stopped in the middle of its answer{because}", "Try again.", retryable=True)
 
     def _unreadable(self, what: str) -> ModelError:
         hint = f"Is [model] base_url that of a server for {self.vendor}'s API?"
-        return ModelError(f"{self.title} sent what is no answer: {visible(what, lines=False)[:_SAID]}", hint)
+        return ModelError(f"{self.title} sent an invalid response: {visible(what, lines=False)[:_SAID]}", hint)
 
 
 def _error(problem: Any) -> Mapping[str, Any]:

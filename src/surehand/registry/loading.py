@@ -138,7 +138,7 @@ class Loader:
         try:
             tools = load()
             if not tools:
-                raise SurehandError("it holds no tools; put @tool on a function, or list them in TOOLS")
+                raise SurehandError("it contains no tools; put @tool on a function, or list them in TOOLS")
             self._registry.exchange(before, tools, deferrable=deferrable)
         except RegistrationError as problem:
             return self._report_loaded(Loaded(source, before, f"{source}: {problem}"))

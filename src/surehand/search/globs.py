@@ -46,7 +46,7 @@ def expand(pattern: str) -> list[str]:
             waiting += [(head + rest[:begin], option + rest[end:]) for option in reversed(options)]
         if len(done) + len(waiting) > ALTERNATIVES_LIMIT:
             raise ToolFailure(
-                f"the braces of the pattern stand for more than {ALTERNATIVES_LIMIT} patterns",
+                f"the braces of the pattern expand to more than {ALTERNATIVES_LIMIT} patterns",
                 code="invalid_args",
                 hint="Use fewer braces, or wildcards.",
             )
@@ -161,7 +161,7 @@ def _relative(pattern: str) -> bytes:
         plain = plain[:-1]
     if plain.startswith("/") or ".." in plain.split("/"):
         raise ToolFailure(
-            f"the pattern {pattern!r} leaves the folder it is looked for in",
+            f"the pattern {pattern!r} leaves the folder that is searched",
             code="invalid_args",
             hint="Give the folder as `path` and a pattern below it.",
         )

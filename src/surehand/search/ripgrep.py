@@ -192,7 +192,7 @@ def _check_end(code: int, complaint: str) -> None:
     if code not in (0, 1, 2):
         said = f": {complaint.splitlines()[0]}" if complaint else ""
         raise BrokeOffError(
-            f"rg broke off ({'signal' if code < 0 else 'code'} {abs(code)}){said}",
+            f"rg failed ({'signal' if code < 0 else 'code'} {abs(code)}){said}",
             hint="Try again, or search a folder below, or use a simpler pattern.",
         )
 
@@ -324,8 +324,8 @@ def too_slow(seconds: float) -> ToolFailure:
 def too_costly(pattern: str) -> ToolFailure:
     """Return the error for a pattern with lookaround or backreferences that tries too many ways to match."""
     return ToolFailure(
-        "the pattern tries too many ways to match and was stopped",
-        hint="Avoid repeats inside repeats; without lookaround and backreferences every pattern is fast.",
+        "the pattern backtracks too much and was stopped",
+        hint="Avoid nested repetition; without lookaround and backreferences every pattern is fast.",
         details={"pattern": pattern},
     )
 

@@ -49,7 +49,7 @@ def put(provider: str, key: str) -> str:
         raise StateError(f"{provider!r} takes no key; those that do are {', '.join(VARIABLES)}")
     key = key.strip()
     if not key or any(character.isspace() or not character.isprintable() for character in key):
-        raise StateError("a key is one word of printable characters; nothing was kept")
+        raise StateError("a key is one word of printable characters; nothing was stored")
     return save_secret(provider, key)
 
 

@@ -26,7 +26,7 @@ def _own(path: str) -> str:
             folder = pwd.getpwuid(os.getuid()).pw_dir
         except KeyError:
             raise SettingsError(
-                "there is no home folder to keep things in: HOME is not set, and this user has none; "
+                "there is no home folder for settings and state: HOME is not set, and this user has none; "
                 "name a folder with SUREHAND_HOME"
             ) from None
     return os.path.join(folder, path)
@@ -44,8 +44,8 @@ def home() -> str:
         place = os.path.expanduser(chosen)
         if not os.path.isabs(place):
             raise SettingsError(
-                f"SUREHAND_HOME must be an absolute path, not {chosen!r}: that would be another folder, "
-                "with other rules, wherever you work"
+                f"SUREHAND_HOME must be an absolute path, not {chosen!r}: a relative one would be "
+                "another folder, with other rules, wherever you work"
             )
         return os.path.normpath(place)
     if sys.platform == "darwin":

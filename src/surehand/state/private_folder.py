@@ -47,10 +47,10 @@ class PrivateFolder:
                 continue
             except OSError as problem:
                 raise ToolFailure(
-                    f"no private temp can be made in {base}: {problem.strerror}",
+                    f"no private temporary folder can be created in {base}: {problem.strerror}",
                     hint="Commands need a folder for temporary files: name one that can be written in TMPDIR.",
                 ) from problem
-        raise ToolFailure(f"no private temp can be made in {base}: every name is taken")
+        raise ToolFailure(f"no private temporary folder can be created in {base}: every name is taken")
 
     def remove(self) -> None:
         """Take it away with all in it."""

@@ -52,7 +52,7 @@ def _check(args: AgentArgs, ctx: ToolContext) -> None:
     runner = ctx.session.agents
     if runner is None:
         raise ToolFailure(
-            "there is no model here to run a sub-agent with",
+            "there is no model to run a sub-agent with",
             code="precondition_failed",
             hint="Sub-agents run inside `surehand ask`, `surehand chat` or a conversation of the library.",
         )
@@ -66,7 +66,7 @@ def _check(args: AgentArgs, ctx: ToolContext) -> None:
         raise ToolFailure(
             "a background agent would end with this one-shot call",
             code="precondition_failed",
-            hint="Use mode sync, or a session that stays: `surehand chat`, `surehand serve`, the library.",
+            hint="Use mode sync, or a lasting session: `surehand chat`, `surehand serve`, the library.",
         )
 
 

@@ -83,13 +83,13 @@ def _refuse_unjudged(args: BashArgs, ctx: ToolContext) -> None:
     before = ctx.once("judged for want of a sandbox", lambda: _why_unsafe(args, ctx))
     if protocol.abilities().failed and not before and (why := _why_unsafe(args, ctx)):
         raise ToolFailure(
-            f"the sandbox is weaker than the command was judged by, so that nothing ran: {why}",
+            f"nothing ran: the sandbox is weaker than the one the command was judged for: {why}",
             code="precondition_failed",
-            hint="Call it again in this session: it is judged by what there is now. `surehand doctor` says more.",
+            hint="Call it again in this session, to have it judged for this sandbox. `surehand doctor` says more.",
         )
 
 
-_NO_MEMORY: Final = "there is no shell with memory on this system: the command ran in a shell of its own"
+_NO_MEMORY: Final = "there is no persistent shell on this system: the command ran in a new shell"
 _LISTS: Final = frozenset({"ls", "du", "tree", "find", "fd", "stat"})
 _FINDS_MORE: Final = ("-exec", "-ok", "-files0", "-x", "-X", "--exec")
 
@@ -139,7 +139,7 @@ async def _check(args: BashArgs, ctx: ToolContext) -> None:
         raise ToolFailure(
             "a background command would end with this one-shot call",
             code="precondition_failed",
-            hint="Leave run_in_background out, or use a session that stays: `surehand chat` or the library.",
+            hint="Leave out run_in_background, or use a lasting session: `surehand chat` or the library.",
         )
 
 

@@ -205,7 +205,7 @@ def _text(content: bytes, path: str) -> str:
     found = sniff(content[:HEAD_BYTES])
     if found.kind != "text":
         raise ToolFailure(
-            f"{path} is no text: {found.format}, {len(content):,} bytes",
+            f"{path} is not text: {found.format}, {len(content):,} bytes",
             hint="Read shows images, PDF and notebooks; Bash `file` looks into others.",
             details={"path": path, "reason": "binary", "format": found.format, "size": len(content)},
         )

@@ -87,7 +87,7 @@ def changes_something(write: FileWrite) -> Problem | None:
     for index, edit in enumerate(write.edits):
         if edit.old == edit.new:
             message = "old_string and new_string are exactly the same; there is nothing to change."
-            return Problem(1, message, "Send the text as it shall be in new_string.", {"edit": index})
+            return Problem(1, message, "Send the text you want in new_string.", {"edit": index})
         for name, text in (("old_string", edit.old), ("new_string", edit.new)):
             if problem := half_character(name, text, index):
                 return problem
@@ -278,7 +278,7 @@ def _several(write: FileWrite, data: Bytes) -> Problem | None:
     same = current == data if isinstance(data, bytes) else _puts_back(data, write.splices)
     if not write.splices or same:
         message = "the edits cancel each other; the file would stay as it is."
-        return Problem(1, message, "Send only what shall change.", layer=1)
+        return Problem(1, message, "Send only the lines to change.", layer=1)
     return None
 
 

@@ -67,7 +67,7 @@ def _consistent(args: GitignoreArgs) -> None:
             raise ToolFailure(
                 f"pattern {at + 1} ({pattern!r}) is not one line of a .gitignore",
                 code="invalid_args",
-                hint="Give each line as a pattern of its own.",
+                hint="Give each line as a separate pattern.",
             )
 
 

@@ -74,7 +74,7 @@ def _check(args: GrepArgs, ctx: ToolContext) -> None:
         raise ToolFailure(
             "the pattern contains a NUL character",
             code="invalid_args",
-            hint="Only binary files have one, and these are not searched; use Bash for them.",
+            hint="Only binary files contain one, and they are not searched; use Bash for them.",
         )
 
 

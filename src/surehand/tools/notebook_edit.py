@@ -73,7 +73,7 @@ def arguments_fit(write: FileWrite) -> Problem | None:
     assert isinstance(write, CellWrite)
     args = write.args
     if args.edit_mode != "delete" and args.new_source is None:
-        return Problem(1, f"{args.edit_mode} needs new_source.", "Send the source the cell shall have.")
+        return Problem(1, f"{args.edit_mode} needs new_source.", "Send the new source of the cell.")
     if args.edit_mode == "delete" and args.new_source:
         return Problem(1, "delete takes no new_source.", "Leave new_source out, or use edit_mode replace.")
     if args.cell_id is not None and args.cell_number is not None:
@@ -125,7 +125,7 @@ def cell_found(write: FileWrite) -> Problem | None:
         return Problem(5, message, "Replace the notebook whole with Write.", {"reason": "broken_notebook"}, layer=6)
     if not write.splices:
         message = "the cell has exactly this source already; there is nothing to change."
-        return Problem(1, message, "Send the source as it shall be.", layer=1)
+        return Problem(1, message, "Send the source you want.", layer=1)
     write.parts = apply_splices(write.data, write.splices)
     write.summary = _describe(book, cell, at)
     return None

@@ -226,7 +226,7 @@ def _exchange(ctx: ToolContext, away: list[str], tools: list[Tool]) -> None:
 def _selection(ctx: ToolContext) -> Selection:
     selection = ctx.session.selection
     if selection is None or not hasattr(selection.source, "exchange"):
-        raise ToolFailure("this session has no registry that tools could be added to", code="tool_unavailable")
+        raise ToolFailure("this session has no registry to add tools to", code="tool_unavailable")
     return selection
 
 

@@ -33,7 +33,7 @@ def _run(args: ToolSearchArgs, ctx: ToolContext) -> ToolResult:
     """Search in a thread: the index of ten thousand tools takes a tenth of a second to build."""
     selection = ctx.session.selection
     if selection is None:
-        raise ToolFailure("this session has no set of tools to search", code="tool_unavailable")
+        raise ToolFailure("this session has no tools to search", code="tool_unavailable")
     query = args.query.strip()
     if query.lower().startswith(SELECT):
         return _select_tools(query[len(SELECT) :], selection)

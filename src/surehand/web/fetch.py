@@ -332,7 +332,7 @@ def _failure_error(address: WebAddress, problem: Any) -> ToolFailure:
 
     where = f"{address.host}:{address.port}"
     if isinstance(problem, httpx2.TimeoutException):
-        return ToolFailure(f"{where} did not take the connection in time", code="timeout", hint="Try again later.")
+        return ToolFailure(f"{where} did not accept the connection in time", code="timeout", hint="Try again later.")
     if isinstance(problem, httpx2.ProxyError):
         return ToolFailure(f"the proxy of web.proxy refused: {problem}")
     if isinstance(problem, httpx2.ConnectError):
@@ -394,7 +394,7 @@ class Body:
             self.trouble = "" if self.complete else "its compression ends too soon"
         except Unsupported as problem:
             raise ToolFailure(
-                f"the server packed its answer as {problem}, though only {ACCEPTED} was asked for"
+                f"the server compressed its response as {problem}, though only {ACCEPTED} was requested"
             ) from None
         except (Damaged, httpx2.RemoteProtocolError, httpx2.ReadError) as problem:
             self._broke(problem)
@@ -506,7 +506,7 @@ def refuse_secrets(text: str) -> None:
     for name, value in os.environ.items():
         if len(value) >= SHORTEST and is_secret_name(name) and any(value in each for each in shown):
             raise ToolFailure(
-                f"the request would carry the value of the environment variable {name}",
+                f"the request would contain the value of the environment variable {name}",
                 code="permission_denied",
-                hint="Leave the secret out; nothing secret is sent by this tool.",
+                hint="Leave out the secret; this tool sends no secrets.",
             )

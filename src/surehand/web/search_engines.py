@@ -111,7 +111,7 @@ def _refusal_error(engine: Engine, reply: Reply) -> ToolFailure:
     wait = next((f" It says when to come back: {reply.headers[name]}." for name in _WAITS if name in reply.headers), "")
     if reply.status == 429:
         return ToolFailure(
-            f"{engine.name} limits how often it may be asked (HTTP 429).{wait}", hint="Wait before the next search."
+            f"{engine.name} limits the rate of requests (HTTP 429).{wait}", hint="Wait before the next search."
         )
     meaning = engine.refusals.get(reply.status, "")
     said = _read_error_text(reply)
@@ -142,8 +142,8 @@ def read_json(name: str, pick: Callable[[dict[str, Any]], list[Found]]) -> Calla
             return pick(json.loads(reply.body))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ToolFailure(
-                f"{name} answered in a form that is not its documented one",
-                hint="Check the address of the service; it may be another program, or a log-in page.",
+                f"{name} answered in a format other than the documented one",
+                hint="Check the address of the service; it may be another program, or a login page.",
             ) from None
 
     return read
@@ -325,11 +325,11 @@ def _read_keyless_page(reply: Reply) -> list[Found]:
     links = list(_LINK.finditer(html))
     if not links and (reply.status == 202 or _CHALLENGE.search(html)):
         raise ToolFailure(
-            "DuckDuckGo asks whether a person is searching, and gave no results",
-            hint="Wait some minutes, or set up another search engine (SearXNG, Brave, Google).",
+            "DuckDuckGo asked for proof of a human and gave no results",
+            hint="Wait a few minutes, or set up another search engine (SearXNG, Brave, Google).",
         )
     if not links and not _NOTHING.search(html):
-        raise ToolFailure("DuckDuckGo answered in a form that is not known", hint="Set up another search engine.")
+        raise ToolFailure("DuckDuckGo answered in an unknown format", hint="Set up another search engine.")
     ends = [*(link.start() for link in links[1:]), len(html)]
     found = [
         _read_keyless_result(link, html[link.end() : end][:_PART_CHARS]) for link, end in zip(links, ends, strict=False)

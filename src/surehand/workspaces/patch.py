@@ -60,7 +60,7 @@ class FilePatch:
             return old  # only its mode changes
         new = self.binary if self.binary is not None else _apply_hunks(self.path, old or b"", self.hunks)
         if self.new_name and blob_name(new) != self.new_name:
-            raise StateError(f"the patch of {self.path} does not lead to the content it names")
+            raise StateError(f"the patch of {self.path} does not produce the content it names")
         return new
 
 
@@ -208,7 +208,7 @@ def parse_patch(text: str) -> list[FilePatch]:
         return []
     lines = text.split("\n")
     if lines.pop() != "":
-        raise StateError("the patch does not end with a line end: a part of it is missing")
+        raise StateError("the patch does not end with a newline: a part of it is missing")
     starts = [at for at, line in enumerate(lines) if line.startswith("diff --git ")]
     if not starts or starts[0] != 0:
         raise StateError("this is not a patch in git's format: it does not begin with `diff --git`")
@@ -241,9 +241,9 @@ class _Reader:
             elif line.startswith("deleted file mode "):
                 modes |= {"old": int(line.rpartition(" ")[2], 8), "new": 0}
             else:
-                raise StateError(f"the patch of {self.path} has a line that is not understood: {line[:80]!r}")
+                raise StateError(f"the patch of {self.path} has a line that cannot be parsed: {line[:80]!r}")
         if any(mode not in (0, 0o100644, 0o100755, 0o120000) for mode in modes.values()):
-            raise StateError(f"the patch of {self.path} names a mode that is none of a file or link")
+            raise StateError(f"the patch of {self.path} names a mode that is not one of a file or link")
         names = tuple("" if name == _NOTHING else name for name in index)
         binary, hunks = None, ()
         if self._peek() == "GIT binary patch":
@@ -261,7 +261,7 @@ class _Reader:
         while (line := self._peek()) is not None:
             found = _HUNK.match(line)
             if found is None:
-                raise StateError(f"the patch of {self.path} has a line that is not understood: {line[:80]!r}")
+                raise StateError(f"the patch of {self.path} has a line that cannot be parsed: {line[:80]!r}")
             self._at += 1
             body: list[str] = []
             while (line := self._peek()) is not None and line[:1] in (" ", "+", "-", "\\"):
@@ -306,7 +306,7 @@ def _split_names(rest: str) -> str:
         first, second = rest[:half], rest[half + 1 :]
     one, other = _unquote(first), _unquote(second)
     if not one.startswith("a/") or one[2:] != other[2:]:
-        raise StateError(f"the patch renames or copies, which is not understood: {rest[:120]!r}")
+        raise StateError(f"the patch renames or copies, which is not supported: {rest[:120]!r}")
     return one[2:]
 
 
@@ -329,7 +329,7 @@ def _unquote(text: str) -> str:
             data.append(int(inner[at + 1 : at + 4], 8))
             at += 4
         else:
-            raise StateError(f"a name in the patch cannot be read: {text[:120]!r}")
+            raise StateError(f"a name in the patch cannot be parsed: {text[:120]!r}")
     return data.decode("utf-8", "surrogateescape")
 
 

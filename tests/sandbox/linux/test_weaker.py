@@ -64,6 +64,6 @@ def test_a_command_that_was_judged_by_mounts_does_not_run_without_them(tmp_path:
     command = "python3 -c \"print(open('.env').read())\" > out"
     (first, second), _ = run_without_mounts(tmp_path, command, command)
     assert first["error"]["code"] == "precondition_failed"
-    assert "so that nothing ran: the sandbox cannot cover" in first["error"]["message"]
+    assert "the command was judged for: the sandbox cannot cover" in first["error"]["message"]
     assert (first["asked"], second["asked"]) == (1, 2)
     assert second["ok"], "it was asked about, and allowed"

@@ -189,6 +189,6 @@ def _refusal(why: str, paths: Sequence[str]) -> ToolFailure:
     return ToolFailure(
         f"the dry run cannot be applied: {why}",
         code="precondition_failed",
-        hint="Nothing was changed. Drop it, or run the command for real.",
+        hint="Nothing was changed. Discard it, or run the command for real.",
         details={"paths": list(paths[:100])},
     )

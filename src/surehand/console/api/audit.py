@@ -66,7 +66,7 @@ ENDPOINTS = (
             "limit": "how many at most",
             "before": "only records before this number, for paging",
             "tool": "only of this tool",
-            "refused": "only what was refused",
+            "refused": "only refused calls",
             "text": "only with all these words",
         },
     ),

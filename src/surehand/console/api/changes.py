@@ -127,7 +127,7 @@ _WHERE: Final = {"workspace": "the folder, as `/api/workspaces` names it"}
 _HOW: Final = {
     **_WHERE,
     "merge": "keep what was changed in other lines since",
-    "force": "go on although a file was changed since",
+    "force": "overwrite files that were changed since",
     "dry_run": "only show what would happen",
     "digest": "the digest of the preview that is to be carried out",
 }

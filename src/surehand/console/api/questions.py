@@ -70,7 +70,7 @@ ENDPOINTS = (
         {
             **_SHOWN,
             "kind": "once, session, always or no",
-            "reason": "why not, for the model to read",
+            "reason": "the reason, for the model to read",
             "rule": "the rule to remember instead of the suggestion, one a line",
             "args": "other arguments, which are judged anew",
             "dry_run": "the dry run to apply exactly; empty text: run it anew",

@@ -91,7 +91,7 @@ class Connection:
         return ToolFailure(
             f"the MCP server {self.name} is not available: {self.problem or self.state}",
             code="tool_unavailable",
-            hint=f"It is tried again by itself; `surehand mcp test {self.name}` tries it at once.",
+            hint=f"It is retried automatically; `surehand mcp test {self.name}` tries it at once.",
             details={"server": self.name, "state": self.state, "attempts": self.attempts},
         )
 
@@ -128,7 +128,7 @@ class Connection:
             return ToolFailure(f"the MCP server {self.name} answered {tool} with too much: {problem}", hint=hint)
         if code in (UNREADABLE, types.PARSE_ERROR):
             said = f"the MCP server {self.name} answered {tool} with what cannot be read: {_plain(problem)}"
-            return ToolFailure(said, hint="The server is at fault; its other calls go on.")
+            return ToolFailure(said, hint="This is a fault of the server; its other calls continue.")
         # Over HTTP nothing else tells that a session has ended, or that nobody is there any more.
         ends = {types.CONNECTION_CLOSED, *((types.INVALID_REQUEST, types.INTERNAL_ERROR) if self._over_url else ())}
         if code in ends or self.state != "ready":
@@ -189,7 +189,7 @@ class Connection:
                 if self._over_url and (refusal := why()):
                     raise ToolFailure(refusal) from problem
                 raise ToolFailure(
-                    f"it could not be spoken to: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
+                    f"the connection failed: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
                 ) from problem
             try:
                 self.info = _sanitize_info(convert.plain(client.server_info) or {})

@@ -113,7 +113,7 @@ class _Counted(httpx2.AsyncByteStream):
             yield self._check_answer(b"".join(pieces))
         except httpx2.RequestError as problem:
             # Badly packed, or cut off: the SDK fails the call at once for this kind of error alone.
-            raise httpx2.StreamError(f"the answer broke off: {problem}") from problem
+            raise httpx2.StreamError(f"the response was interrupted: {problem}") from problem
 
     def _check_answer(self, body: bytes) -> bytes:
         """Return an answer, or the error that stands in for one to another request: no other would come."""

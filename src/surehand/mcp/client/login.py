@@ -200,9 +200,9 @@ class Login(OAuthClientProvider):
 
     async def _send_person(self, url: str) -> None:
         if self._person is None:
-            raise OAuthFlowError(f"it wants you to log in: `surehand mcp login {self._name}`")
+            raise OAuthFlowError(f"it requires a login: `surehand mcp login {self._name}`")
         if not is_safe(url):
-            raise OAuthFlowError("it sends people to log in at an address that is not https")
+            raise OAuthFlowError("its login page is not at an https address")
         await self._person[0](url)
 
     async def _await_person(self) -> AuthorizationCodeResult:

@@ -168,7 +168,7 @@ class Servers:
             raise ToolFailure(
                 f"{full_name(*found)} cannot be used: {'; '.join(faults)}",
                 code="tool_unavailable",
-                hint=f"Ask whoever provides the MCP server {found[0]} to mend it.",
+                hint=f"Ask whoever provides the MCP server {found[0]} to fix it.",
             )
 
     async def close(self) -> None:
@@ -284,7 +284,7 @@ def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str
         promised.check(data)
     except InvalidArguments as problem:
         message = f"the MCP server {server} answered {tool} wrongly: it has an output schema, and {problem}"
-        raise ToolFailure(message, hint="Ask whoever provides this server to mend it.") from None
+        raise ToolFailure(message, hint="Ask whoever provides this server to fix it.") from None
 
 
 def _hidden(text: str) -> str:

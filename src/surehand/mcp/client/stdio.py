@@ -292,7 +292,7 @@ async def contained(
     launcher = await session.keep(SHELLS).launcher()
     if not launcher.plan.contained:
         raise ToolFailure(
-            "it is to run in the sandbox, and there is none here",
+            "it must run in the sandbox, and there is none on this machine",
             code="tool_unavailable",
             hint="`surehand doctor` says why; `sandbox = false` for the server runs it without.",
         )

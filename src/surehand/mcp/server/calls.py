@@ -128,7 +128,7 @@ class ClientCall:
         capability = NEEDED[method]
         if capability not in self.capabilities:
             self.lacking = capability
-            raise ToolFailure(f"this client cannot be asked: it does not offer {capability}", code="tool_unavailable")
+            raise ToolFailure(f"this client cannot be asked: it does not support {capability}", code="tool_unavailable")
         if self.done:
             raise ToolFailure("the call has ended, and its client can no longer be asked", code="tool_unavailable")
         asked = Asked(method, params, asyncio.get_running_loop().create_future(), key)

@@ -78,7 +78,7 @@ class Door:
         oauth = ResourceServer(serve) if serve is not None and serve.issuers else None
         names = (*names, *oauth.hosts) if oauth is not None else tuple(names)
         if oauth is not None and not oauth.hosts and not is_loopback(host):
-            raise SettingsError("serve.issuers needs serve.resource: the address by which clients reach this server")
+            raise SettingsError("serve.issuers needs serve.resource: the address at which clients reach this server")
         if no_token:
             if oauth is None and not is_loopback(host):
                 raise SettingsError(f"a server on {host} needs a token; leave out --no-token")
@@ -101,7 +101,7 @@ class Door:
             return await self.oauth.authenticate(token, here)
         if self.token is None:
             return None
-        return Refusal(401, "", "this server wants its bearer token in the Authorization header")
+        return Refusal(401, "", "this server requires its bearer token in the Authorization header")
 
 
 def _token(place: str, *, make: bool) -> str:

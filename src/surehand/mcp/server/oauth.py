@@ -120,7 +120,7 @@ class ResourceServer:
     async def authenticate(self, token: str, here: str) -> AuthenticatedUser | Refusal:
         """Return whose token this is, or why it is not taken."""
         if not token:
-            return Refusal(401, "", "this server wants an access token in the Authorization header")
+            return Refusal(401, "", "this server requires an access token in the Authorization header")
         try:
             claims = await self._verify(token, here)
         except _BadToken as problem:

@@ -138,7 +138,7 @@ class Mailbox:
             store.execute(_TABLE)
             yield store
         except sqlite3.DatabaseError as problem:
-            raise StateError(f"{self.path} cannot be used: {problem}; remove it to start anew") from None
+            raise StateError(f"{self.path} cannot be used: {problem}; remove it to start over") from None
         finally:
             store.close()
 

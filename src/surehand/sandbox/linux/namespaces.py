@@ -80,7 +80,7 @@ def _enter_as_root(flags: int) -> None:
         os.close(ready)
         os.close(go)
     if status:
-        raise PermissionError(errno.EPERM, "the user namespace could not be given its ids")
+        raise PermissionError(errno.EPERM, "the user namespace could not be given its user and group IDs")
 
 
 def _copy_map(target: int, name: str) -> None:
