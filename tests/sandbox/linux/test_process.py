@@ -112,6 +112,22 @@ async def test_a_process_that_was_started_ahead_becomes_the_launcher_or_ends(tmp
     assert set(tree.children(os.getpid())) == before
 
 
+async def test_a_process_that_died_while_it_waited_is_not_taken(tmp_path: Path) -> None:
+    sandbox, before = LinuxSandbox(), set(tree.children(os.getpid()))
+    for end in ("taken", "dropped"):
+        sandbox.start_ahead()
+        [waiting] = set(tree.children(os.getpid())) - before
+        os.kill(waiting, 9)
+        os.waitid(os.P_PID, waiting, os.WEXITED | os.WNOWAIT)
+        if end == "dropped":
+            sandbox.end_ahead()
+            continue
+        started = await sandbox.start(open_plan(str(tmp_path), [], str(tmp_path)))
+        assert bytes((await sh(started, "echo out")).stdout) == b"out\n"
+        await started.close()
+    assert set(tree.children(os.getpid())) == before
+
+
 def test_what_was_started_ahead_is_the_parents_alone_after_a_fork() -> None:
     sandbox, before = LinuxSandbox(), set(tree.children(os.getpid()))
     sandbox.start_ahead()

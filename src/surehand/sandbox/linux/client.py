@@ -341,11 +341,19 @@ class LauncherProcess:
         """Have it enforce `plan`; return the launcher it is from then on."""
         return await Launcher.start(plan, self)
 
+    def has_ended(self) -> bool:
+        """Tell whether it is gone; then it is not asked again."""
+        ended = _reap(self.pid)
+        if ended:
+            self.control.close()
+        return ended
+
     def end(self) -> None:
         """End it; it has no plan and so nothing below it."""
-        self.control.close()
-        os.kill(self.pid, _KILL)
-        os.waitpid(self.pid, 0)
+        if not self.has_ended():
+            self.control.close()
+            os.kill(self.pid, _KILL)
+            os.waitpid(self.pid, 0)
 
 
 def _spawn(control: int) -> int:

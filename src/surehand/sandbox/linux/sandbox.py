@@ -48,7 +48,9 @@ class LinuxSandbox:
         from surehand.sandbox.linux.client import LauncherProcess  # lazy: client, 35 ms; seldom used
 
         with self._starting:
-            process = self._ahead or LauncherProcess()
+            ahead, self._ahead = self._ahead, None
+            # One that was killed while it waited says nothing of what the system can.
+            process = LauncherProcess() if ahead is None or ahead.has_ended() else ahead
             self._ahead = None if take else process
         return process
 
