@@ -300,6 +300,8 @@ async def test_with_landlock_alone_devices_and_capabilities_are_out_of_reach(tmp
 HOLDING = {
     "a file without a name": "f = os.memfd_create('x'); [os.write(f, b'x' * 2**20) for _ in range(200)]",
     "a shared map": "import mmap; m = mmap.mmap(-1, 200 << 20); [m.write(b'x' * 2**20) for _ in range(200)]",
+    "shared maps of several": "import mmap; [os.fork() and 0 for _ in range(2)]; m = mmap.mmap(-1, 40 << 20); "
+    "[m.write(b'x' * 2**20) for _ in range(40)]",
     "files in a temp": "f = open('/tmp/x', 'wb'); f.write(b'x' * (40 << 20)); g = bytearray(b'y' * (40 << 20))",
 }
 

@@ -49,15 +49,15 @@ def in_temps(folders: list[str]) -> int:
 def _count_shared_memory(pids: list[int]) -> int:
     """Return the memory that these processes hold in files without a name and in shared maps, each counted once.
 
-    A file that is mapped is counted as a file; what is mapped and belongs to none, as the most that one process has.
+    A file that is mapped is counted as a file; of what is mapped and belongs to none, each process has its share.
     """
     files: dict[tuple[int, int], int] = {}
-    mapped = 0
+    most = shares = 0
     for pid in pids:
         try:
-            with open(f"/proc/{pid}/status") as status:
-                found = [line.split()[1] for line in status if line.startswith("RssShmem:")]
-            mapped = max([mapped, *(int(each) << 10 for each in found)])
+            mapped = _kilobytes(pid, "status", "RssShmem:") << 10
+            most = max(most, mapped)
+            shares += _kilobytes(pid, "smaps_rollup", "Pss_Shmem:") << 10 if mapped else 0
             for name in os.listdir(f"/proc/{pid}/fd"):
                 link = f"/proc/{pid}/fd/{name}"
                 if os.readlink(link).startswith("/memfd:"):
@@ -65,7 +65,13 @@ def _count_shared_memory(pids: list[int]) -> int:
                     files[known.st_dev, known.st_ino] = known.st_blocks * 512
         except (OSError, ValueError):
             continue
-    return max(mapped, sum(files.values()))
+    return max(most, shares, sum(files.values()))
+
+
+def _kilobytes(pid: int, file: str, field: str) -> int:
+    """Return a figure that the kernel tells of a process; nothing where it tells none."""
+    with open(f"/proc/{pid}/{file}") as told:
+        return next((int(line.split()[1]) for line in told if line.startswith(field)), 0)
 
 
 def overrun(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
