@@ -135,3 +135,20 @@ def test_names_that_servers_give_cannot_steer_a_terminal(tmp_path: Path, words: 
     assert [letter for letter in shown if letter != "\n" and not letter.isprintable()] == []
     assert words[0] == "tools" or "name 'evil" in shown  # what was left out is named, in letters that can be seen
     assert words[1] != "test" or "mcp__rough__a" in shown
+
+
+def test_an_error_that_a_server_gives_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": -1, "message": "no\nerror: said by somebody else\x1b[2J"}
+    server = (
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line).get('id')\n"
+        f"    print(json.dumps({{'jsonrpc': '2.0', 'id': asked, 'error': {error!r}}}), flush=True)\n"
+    )
+    where = ("--cwd", str(tmp_path))
+    assert main(["mcp", "add", "rude", *where, "--", sys.executable, "-S", "-c", server]) == 0
+    assert main(["mcp", "test", "rude", *where, "--text"]) == 1
+    shown = capsys.readouterr().err
+    assert "said by somebody else" in shown
+    assert [line for line in shown.splitlines() if line.startswith("error: said")] == []
+    assert "\x1b[2J" not in shown

@@ -118,7 +118,7 @@ async def _test(options: Namespace) -> int:
             if render.as_json(options):
                 render.facts(options, {"ok": False, "error": error}, "")
             else:
-                render.error(failure.message, failure.hint)
+                render.error(visible(failure.message, lines=False), failure.hint)
             return 3 if failure.code == "tool_not_found" else 1
         seconds = perf_counter() - began
         infos = [app.registry.info(name) for name in app.servers.tools_of(options.name)]
