@@ -25,7 +25,7 @@ def set_value(key: str, text: str) -> tuple[str, Any]:
     """
     parts = tuple(key.split("."))
     if len(parts) < 2 or not all(parts):
-        raise SettingsError(f"{key!r} is no setting; it has a table and a name, as in engine.timeout")
+        raise SettingsError(f"{key!r} is not a setting; it has a table and a name, as in engine.timeout")
     value = config.value_of(parts, text)
     file = os.path.realpath(locations.user_settings())
     locations.private_dir(os.path.dirname(file))

@@ -100,7 +100,7 @@ def test_a_recorded_call_is_replayed_and_differences_are_told(tmp_path: Path, su
     assert [row["after"] for row in json.loads(out)["verdicts"]] == ["allow", "allow"]
     code, out, _ = surehand("replay", str(tmp_path / "a.txt"))
     assert code == 2
-    assert "no line of a recording" in json.loads(out)["error"]["message"]
+    assert "not a line of a recording" in json.loads(out)["error"]["message"]
 
 
 def test_a_new_tool_works_as_written_and_its_test_passes(tmp_path: Path, surehand: Command) -> None:

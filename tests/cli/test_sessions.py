@@ -88,7 +88,7 @@ def test_every_ask_is_kept_and_can_be_listed_shown_forked_and_deleted(tmp_path: 
 
 def test_a_person_is_told_how_to_type_a_question(tmp_path: Path) -> None:
     with Terminal("ask", cwd=tmp_path) as terminal:
-        terminal.wait_for("Ctrl-D on a line of its own sends it")
+        terminal.wait_for("Ctrl-D on an empty line sends it")
         terminal.type("2+2\n\x04")
         assert terminal.ended() == 0
         assert "2+2 = 4.00" in terminal.plain

@@ -417,7 +417,7 @@ def test_a_person_is_asked_and_may_say_no(tmp_path: Path) -> None:
     ("words", "code", "said"),
     [
         ((), 0, "would ask first: it changes {path} (not with --allow 'Edit({path})')"),
-        (("--allow", "Write"), 0, "would run unasked: rule Write (command line) allows it"),
+        (("--allow", "Write"), 0, "would run without asking: rule Write (command line) allows it"),
         (("--mode", "plan"), 4, "error: Write was not permitted: "),
     ],
 )

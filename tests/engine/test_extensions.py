@@ -385,7 +385,7 @@ async def test_a_shell_hook_may_refuse_a_call(tmp_path: Path, body: str) -> None
     [
         ("print('rubbish')", "printed no JSON"),
         ("print('[1]')", "not an object"),
-        ("print(json.dumps({'args': 5}))", "no object"),
+        ("print(json.dumps({'args': 5}))", "not an object"),
         ("sys.exit(3)", "ended with 3"),
         ("os.write(1, b'x' * 3_000_000)", "printed no JSON"),
         ("time.sleep(60)", "did not end within"),

@@ -143,7 +143,7 @@ async def test_whoever_only_follows_is_nobody_to_ask(tmp_path: Path) -> None:
     async with follow_sessions(), Surehand(tmp_path, tools=[post]) as app:
         result = await app.call("post", {"text": "one"})
     assert result.error is not None
-    assert "nobody here to ask" in result.error.message
+    assert "nobody can be asked here" in result.error.message
 
 
 async def test_when_the_last_one_leaves_who_answers_what_waited_for_them_is_a_no(tmp_path: Path) -> None:

@@ -354,5 +354,5 @@ def test_a_picture_far_larger_than_its_file_costs_little_memory(
 
 def test_what_only_begins_like_an_image_is_said_to_be_none() -> None:
     for content in (b"\x89PNG\r\n\x1a\nbroken", b"\xff\xd8\xff\xe0 broken", b"GIF89a", b"II*\0broken"):
-        with pytest.raises(ToolFailure, match=r"no image that can be read|truncated|not enough|broken|Truncated"):
+        with pytest.raises(ToolFailure, match=r"not a readable image|truncated|not enough|broken|Truncated"):
             prepare_picture(content, "/x.png")

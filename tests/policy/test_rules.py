@@ -237,10 +237,10 @@ def test_sub_agents_are_named_by_profile(tmp_path: Path) -> None:
     ("line", "says"),
     [
         ("allow Bash(", "does not parse"),
-        ("allow Bash()", "nothing stands between the brackets"),
+        ("allow Bash()", "there is nothing between the brackets"),
         ("deny", "no tool"),
         ("allow WebFetch(example.com)", "WebFetch(domain:example.com)"),
-        ("allow WebFetch(domain:exa*mple.com)", "no host name"),
+        ("allow WebFetch(domain:exa*mple.com)", "not a host name"),
         ("allow mcp__a__b(x)", "takes no brackets"),
         ("deny Read([z-a])", "the pattern is wrong"),
         ("deny Bash(rm\x07:*)", "control character"),

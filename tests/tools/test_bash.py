@@ -234,7 +234,7 @@ async def test_a_working_directory_that_vanished_is_a_clear_error(
 
 async def test_a_vanished_workspace_is_a_clear_error(tmp_path: Path) -> None:
     session = Session(str(tmp_path / "nowhere"), settings=Settings(), state_dir=None)
-    with pytest.raises(ToolFailure, match="no longer there"):
+    with pytest.raises(ToolFailure, match="no longer exists"):
         await Bench(session)("true")
     await session.close()
 

@@ -436,7 +436,7 @@ async def test_settings_may_want_a_class_of_commands_tried_also_where_a_rule_all
         app.approver = Nobody()
         alone = await app.call("Bash", {"command": "mv b.txt e.txt"})
     (question,) = approver.asked
-    assert "the settings want a dry run" in question.decision.reason
+    assert "the settings require a dry run" in question.decision.reason
     assert "c.txt" in question.text()
     assert moved.ok
     assert moved.meta["applied_from_dry_run"]

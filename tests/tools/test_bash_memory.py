@@ -160,7 +160,7 @@ async def test_a_directory_that_is_gone_is_told_and_left_behind(sh: Remembering,
     gone = await sh("touch made")
     assert gone.error is not None
     assert gone.error.code == "precondition_failed"
-    assert f"{tmp_path}/a/b is no longer there" in gone.error.message
+    assert f"{tmp_path}/a/b no longer exists" in gone.error.message
     assert not (tmp_path / "made").exists()
     assert (await sh("pwd")).data["stdout"] == f"{tmp_path}\n"
 
@@ -183,7 +183,7 @@ async def test_a_workspace_that_was_made_anew_is_the_one_commands_see(tmp_path: 
         shutil.rmtree(workspace)
         missing = await sh("ls")
         assert missing.error is not None
-        assert "is no longer there" in missing.error.message
+        assert "no longer exists" in missing.error.message
         workspace.mkdir()
         result = await sh("touch new; ls; echo [$KEPT]")
         assert result.data["stdout"] == "new\n[]\n"

@@ -527,7 +527,7 @@ async def test_a_workspace_that_was_removed_meanwhile_is_named_by_every_file_too
         for tool, args in calls:
             result = await app.call(tool, args)
             assert result.error is not None
-            assert result.error.message == f"the workspace {workspace} is no longer there", tool
+            assert result.error.message == f"the workspace {workspace} no longer exists", tool
     assert not workspace.exists()
 
 
@@ -540,7 +540,7 @@ async def test_a_workspace_that_was_removed_after_a_command_is_named_by_the_next
         app.session.keep(SHELLS)._next_look = 0.0  # pyright: ignore[reportPrivateUsage]
         result = await app.call("Bash", {"command": "true"})
         assert result.error is not None
-        assert result.error.message == f"the workspace {workspace} is no longer there"
+        assert result.error.message == f"the workspace {workspace} no longer exists"
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -96,12 +96,12 @@ async def test_a_cut_result_says_how_to_go_on(desk: Desk, monkeypatch: pytest.Mo
         if not page.data["truncated"]:
             break
         offset = page.data["next_offset"]
-        assert page.output.endswith(f"(cut at 40 lines; go on with offset={offset})")
+        assert page.output.endswith(f"(cut at 40 lines; continue with offset={offset})")
         assert page.meta["truncated"] is True
     assert pages == whole.output.split("\n")
     files = await desk.call("Grep", pattern="pear", output_mode="files_with_matches", head_limit=10, offset=10)
     assert files.output.startswith("many/10.txt\n")
-    assert files.output.endswith("(cut at 10 files; go on with offset=20)")
+    assert files.output.endswith("(cut at 10 files; continue with offset=20)")
     beyond = await desk.call("Grep", pattern="pear", offset=1000)
     assert beyond.output == "(nothing at offset=1000: the result has 90 lines)"
 
@@ -110,7 +110,7 @@ async def test_250_lines_come_back_unless_said(desk: Desk) -> None:
     desk.put("long.txt", "plum\n" * 1000)
     result = await desk.call("Grep", pattern="plum")
     assert result.output.count("plum") == 250
-    assert result.output.endswith("(cut at 250 lines; go on with offset=250)")
+    assert result.output.endswith("(cut at 250 lines; continue with offset=250)")
 
 
 async def test_a_long_line_is_cut_round_its_match(desk: Desk) -> None:

@@ -121,7 +121,7 @@ async def test_since_a_moment_and_of_one_file(tmp_path: Path) -> None:
         assert ((tmp_path / "a").read_text(), (tmp_path / "b").exists()) == ("1", False)
         await app.undo(since="2 h")
         assert files(tmp_path) == set()
-        assert "is no time" in error(await app.undo(since="soon"))
+        assert "is not a time" in error(await app.undo(since="soon"))
 
 
 @pytest.mark.parametrize(

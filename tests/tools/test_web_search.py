@@ -130,7 +130,7 @@ async def test_without_an_engine_the_error_says_how_to_set_one_up() -> None:
     ("web", "missing"),
     [
         ({"search_backend": "searxng"}, "web.searxng_url"),
-        ({"search_backend": "searxng", "searxng_url": "localhost:8888"}, "no http address"),
+        ({"search_backend": "searxng", "searxng_url": "localhost:8888"}, "not an http address"),
         ({"search_backend": "brave"}, "BRAVE_API_KEY"),
         ({"search_backend": "google"}, "web.google_engine"),
         ({"search_backend": "google", "google_engine": "x"}, "GOOGLE_API_KEY"),

@@ -123,7 +123,7 @@ class EditorAgent:
     ) -> schema.ListSessionsResponse:
         """List the sessions of a folder, or of all, the latest first; those of chats and other programs too."""
         if cursor and not cursor.isdigit():
-            raise RequestError.invalid_params({"details": f"{cursor!r} is no cursor of ours"})
+            raise RequestError.invalid_params({"details": f"{cursor!r} is not a cursor of this server"})
         found = [each for folder in _session_folders(cwd) for each in list_sessions(folder) if each.workspace]
         found.sort(key=lambda each: each.updated, reverse=True)
         start = int(cursor or 0)

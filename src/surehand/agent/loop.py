@@ -227,7 +227,9 @@ class Loop:
         known, self._unsettled = self._unsettled, None
         calls = self.messages[-1].calls
         if began := ", ".join(call.name for position, call in enumerate(calls) if position in known):
-            told = f"the session was interrupted in {began}; what had begun is not made again, and the model is told so"
+            told = (
+                f"the session was interrupted in {began}; calls that had begun are not repeated; the model is told so"
+            )
             self.session.emit("note", message=told)
         await self._answer(calls, known)
 

@@ -319,4 +319,4 @@ def _unpack_zip(archive: str, folder: str) -> None:
 
 def _check_room(archive: str, count: int, size: int) -> None:
     if count > COPY_LIMITS.files or size > COPY_LIMITS.bytes:
-        raise ToolFailure(f"{archive} cannot be unpacked: it holds too many files, or too much")
+        raise ToolFailure(f"{archive} cannot be unpacked: it contains too many files, or too much data")

@@ -88,7 +88,7 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     words = " ".join(options.question)
     if words in ("", "-") and sys.stdin.isatty():
-        render.note(render.paint("type your question; Ctrl-D on a line of its own sends it", "dim", stream=sys.stderr))
+        render.note(render.paint("type your question; Ctrl-D on an empty line sends it", "dim", stream=sys.stderr))
     question = sys.stdin.read() if words in ("", "-") else words
     if not question.strip():
         render.error("there is no question", 'Try: surehand ask "what time is it"', code="invalid_args")

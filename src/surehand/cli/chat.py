@@ -320,12 +320,12 @@ Ctrl-C stops an answer, or forgets what was typed; it does not leave."""
 COMMANDS: Final[Mapping[str, Command]] = {
     "undo": _built_in("undo"),
     "redo": _built_in("redo"),
-    "rewind": Command("rewind [TURN]", "list turns; bring files and conversation back to before one", _rewind),
+    "rewind": Command("rewind [TURN]", "list turns; rewind files and conversation to before one", _rewind),
     "log": Command("log", "what was changed here", _log),
     "tools": Command("tools", "the tools the model sees", _tools),
     "tasks": _built_in("tasks"),
     "mode": _built_in("mode"),
     "stats": Command("stats", "calls, times and tokens of this chat", _stats),
-    "model": Command("model [NAME]", "which model answers, and why; or go on with another", _model),
+    "model": Command("model [NAME]", "show which model answers, and why; or switch to another", _model),
     "help": Command("help", "this page", _help),
 }

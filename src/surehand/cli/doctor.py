@@ -276,7 +276,7 @@ def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
     if network and "network" in attempt.promise:
         return Check(attempt.promise, True, "allowed in the settings")
     holds = attempt.holds(code)
-    return Check(attempt.promise, holds, "holds" if holds else "does not hold here")
+    return Check(attempt.promise, holds, "holds" if holds else "does not hold on this machine")
 
 
 async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:

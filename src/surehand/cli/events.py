@@ -82,7 +82,7 @@ def _span(text: str) -> float:
     try:
         return float(number) * _UNITS[unit]
     except (ValueError, KeyError):
-        raise ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 2h, 1d") from None
+        raise ArgumentTypeError(f"{text!r} is not a time: 90s, 10m, 2h, 1d") from None
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

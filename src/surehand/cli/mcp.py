@@ -20,7 +20,7 @@ _ADD_HELP = (
     "the program that speaks MCP on stdio, after --",
     "or --url URL for a server that speaks streamable HTTP",
     "--env NAME=VALUE and --header NAME=VALUE, where ${VAR} is filled in",
-    "--client-id ID and --client-secret '${VAR}' where a login needs a registration of its own",
+    "--client-id ID and --client-secret '${VAR}' if a login needs its own registration",
     "--timeout S, the seconds a call may take",
 )
 

@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--all", action="store_true", help="also what has ended, other folders' to-dos, and launchers")
     commands = parser.add_subparsers(dest="action", metavar="output | stop")
-    for name, about in (("output", "what something that runs has said"), ("stop", "end something that runs")):
+    for name, about in (("output", "the output of a running task"), ("stop", "end something that runs")):
         command = commands.add_parser(name, help=about, allow_abbrev=False)
         command.add_argument("id", metavar="ID", help="such as bg_task_1; --session NAME says whose")
 

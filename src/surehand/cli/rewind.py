@@ -91,7 +91,7 @@ def format_turns(session: str, rows: list[dict[str, Any]], how: str = "") -> str
         for row in rows
     ]
     table = render.table(shown, ("TURN", "WHEN", "PROMPT", "CHANGED"))
-    how = how or f"`surehand rewind {session} --to TURN` brings files and transcript back to before a turn."
+    how = how or f"`surehand rewind {session} --to TURN` restores files and transcript to before a turn."
     return f"{table}\n{how}"
 
 

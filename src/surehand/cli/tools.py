@@ -405,7 +405,7 @@ def _print_result(options: Namespace, result: Any) -> None:
 def _verdict_line(verdict: dict[str, Any]) -> str:
     """Say in one line what would be decided about the real call; one that would be refused has failed already."""
     asks = verdict["decision"] == "ask"
-    begin = render.paint("would ask first" if asks else "would run unasked", "yellow" if asks else "green")
+    begin = render.paint("would ask first" if asks else "would run without asking", "yellow" if asks else "green")
     spared = "".join(f" --allow '{rule}'" for rule in (verdict["suggestion"] or "").splitlines())
     return f"{begin}: {visible(verdict['reason'] + (f' (not with{spared})' if spared else ''), lines=False)}"
 

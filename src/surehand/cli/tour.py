@@ -142,7 +142,7 @@ async def _bad_input(guide: _Guide) -> None:
     guide.step("A mistake gets an answer that helps")
     await guide.call("calculat", {}, refused="tool_not_found")
     await guide.call("calculate", {"precision": "many"}, refused="invalid_args")
-    guide.step("What plainly means one thing is repaired, and said so")
+    guide.step("Arguments with one obvious meaning are repaired, and the result says so")
     result = await guide.call("calculate", {"expression": "10 / 4", "precision": "1"})
     render.line(f"     repaired: {'; '.join(result.meta.get('repaired', []))}")
 
@@ -170,7 +170,7 @@ async def _files(guide: _Guide) -> None:
 
 
 async def _undo(guide: _Guide) -> None:
-    guide.step("Everything can be taken back")
+    guide.step("Everything can be undone")
     await guide.call("Undo", {})
     render.line(f"     on disk: {_bytes(guide, 'notes.txt')!r}")
 
@@ -181,7 +181,7 @@ async def _policy(guide: _Guide) -> None:
     await guide.call("Bash", {"command": "ls && cat .env"}, refused="permission_denied", lines=2)
     guide.step("The web tools reach only public addresses, however they are spelt")
     await guide.call("WebFetch", {"url": "http://2852039166/latest/meta-data"}, refused="permission_denied", lines=1)
-    guide.step("What nobody approved does not run, wherever it hides")
+    guide.step("What nobody approved does not run, however it is hidden")
     await guide.call("Bash", {"command": "echo ok && rm -rf /"}, refused="permission_denied", lines=2)
 
 
@@ -196,7 +196,7 @@ def _contained(guide: _Guide) -> bool:
 async def _shell(guide: _Guide) -> None:
     if not _contained(guide):
         return
-    guide.step("Commands that only read run unasked, in a sandbox where the system has one")
+    guide.step("Read-only commands run without asking, in a sandbox where the system has one")
     await guide.call("Bash", {"command": "ls *.py | wc -l"})
 
 
@@ -216,7 +216,7 @@ async def _shell_undo(guide: _Guide) -> None:
 
 
 async def _ask(guide: _Guide) -> None:
-    guide.step("The agent loop uses the same door (here with the offline planner, which is no language model)")
+    guide.step("The agent loop uses the same executor (here with the offline planner, not a language model)")
     render.line(render.paint("   > surehand ask 'find TODO in .'", "cyan"))
     outcome = await guide.app.conversation(OfflineModel()).ask("find TODO in .")
     for line in outcome.text.splitlines()[:3]:

@@ -59,7 +59,7 @@ def _consent(now: object) -> bool:
     for name in shown or ("(none yet; what appears later asks again)",):
         render.note(f"  {visible(name, lines=False)}")
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        render.error("there is nobody to ask here", "Look at these files, then use `surehand trust --yes`.")
+        render.error("nobody can be asked here", "Look at these files, then use `surehand trust --yes`.")
         return False
     sys.stderr.write("Trust them? [y/N] ")
     sys.stderr.flush()

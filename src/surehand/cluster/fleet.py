@@ -386,7 +386,7 @@ class Fleet:
             if session.seat is not None:
                 self._free(session.seat)
             await session.unsettle()
-        self._tell(f"the node {host.node} is gone; {len(gone)} sessions go on elsewhere from their last checkpoint")
+        self._tell(f"the node {host.node} is gone; {len(gone)} sessions continue elsewhere from their last checkpoint")
         for session in gone:
             self._start(self._move(session))
 

@@ -27,7 +27,9 @@ T = TypeVar("T")
 _CANCEL_S: Final = 10.0
 """How long a call that was cancelled may take to end on its node."""
 _LOST: Final = "the node on which {} ran is gone; the call may have run, in part or whole"
-_LOOK: Final = "The session goes on elsewhere from its last checkpoint, without this call. Look before you repeat it."
+_LOOK: Final = (
+    "The session continues elsewhere from its last checkpoint, without this call. Check its state before you repeat it."
+)
 
 
 class RemoteSession:

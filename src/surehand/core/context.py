@@ -153,9 +153,7 @@ class ToolContext:
             self._changing = self._changing or not self._given_up
             if not self._given_up:
                 return
-        raise ToolFailure(
-            "the call was cancelled or timed out before its change was made", code="cancelled", hint=NOTHING_CHANGED
-        )
+        raise ToolFailure("the call was given up before its change was made", code="cancelled", hint=NOTHING_CHANGED)
 
     @property
     def is_given_up(self) -> bool:

@@ -131,7 +131,7 @@ def _message_of(blocks: Sequence[Block]) -> Message:
             case Image():
                 images.append(block)
             case _:
-                raise ValueError("a prompt holds text and base64 images; this is neither")
+                raise ValueError("a prompt contains text and base64 images; this is neither")
     return Message("user", "\n".join(texts), images=tuple(images))
 
 

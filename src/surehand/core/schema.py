@@ -456,7 +456,7 @@ def _metaschema_faults(schema: Mapping[str, Any], *, every: bool) -> list[str]:
     named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     validator = _metaschema(named.rstrip("#")) if isinstance(named, str) else None
     if validator is None:
-        return [f"$schema names {truncate_text(str(named), 80)}, which is no draft known here"]
+        return [f"$schema names {truncate_text(str(named), 80)}, which is not a known draft"]
     if not every:
         return list(map(str, _first_fault(validator, dict(schema))))
     return list(map(str, _tell_faults(islice(validator.iter_errors(dict(schema)), FAULTS_LIMIT))))

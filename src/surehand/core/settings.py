@@ -97,7 +97,8 @@ class PermissionSettings(Table):
 
     mode: Mode = Field(default="default", description="default, accept-edits, plan or bypass.")
     confirm_bypass: bool = Field(
-        default=False, description="Say yes to mode bypass, which runs everything unasked; it needs the sandbox too."
+        default=False,
+        description="Say yes to mode bypass, which runs everything without asking; it needs the sandbox too.",
     )
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
@@ -130,7 +131,7 @@ class EngineSettings(Table):
         ge=0, default=5, description="Identical failing calls in a row before they are stopped; 0 never stops."
     )
     trip_after: int = Field(
-        ge=0, default=5, description="Exceptions and time-outs in a row that disable a tool; 0 never disables."
+        ge=0, default=5, description="Exceptions and timeouts in a row that disable a tool; 0 never disables."
     )
     health_interval: float | None = Field(
         gt=0, default=None, description="Seconds between health checks of all tools; none when not set."
@@ -255,7 +256,7 @@ class ModelSettings(Table):
     max_seconds: float | None = Field(default=None, gt=0)
     max_total_tokens: int | None = Field(default=None, ge=1)
     max_cost: float | None = Field(default=None, gt=0, description="Needs the two prices below.")
-    input_price: float | None = Field(default=None, ge=0, description="Per million tokens, in a currency of yours.")
+    input_price: float | None = Field(default=None, ge=0, description="Price per million tokens, in your currency.")
     output_price: float | None = Field(default=None, ge=0, description="Per million tokens.")
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _STRICTNESS: Final = {"allow": 0, "ask": 1, "deny": 2}
 _KEPT: Final = "own word"
 _PREVIEWED: Final = "previewed"
-_MUST_TRY: Final = "the settings want a dry run, and what it changes looked at, before it is applied"
-_SHOWN_FIRST: Final = "what it changes is to be looked at before it is made real"
+_MUST_TRY: Final = "the settings require a dry run, and a look at its changes, before it is applied"
+_SHOWN_FIRST: Final = "its changes must be reviewed before they are applied"
 
 
 class Waits:

@@ -176,7 +176,7 @@ def _since(life: Life) -> float:
 # Readiness of a tool: initialised on its first use, brought back when the circuit breaker took it out.
 
 _DISABLED: Final = "`surehand health` says why; `enable` or a passing health check brings it back."
-_FAILED: Final = "It stays out until it is registered again: mend the cause of its failed start, then reopen."
+_FAILED: Final = "It stays out until it is registered again: fix the cause of its failed start, then reopen."
 
 
 CLOSE_TIMEOUT_S: Final = 5.0

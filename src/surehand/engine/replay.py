@@ -128,7 +128,7 @@ def read(path: str) -> Recording:
             record: dict[str, Any] = json.loads(line)
             kind = record["kind"]
         except (ValueError, KeyError, TypeError):
-            raise StateError(f"{path}:{number}: this is no line of a recording") from None
+            raise StateError(f"{path}:{number}: this is not a line of a recording") from None
         data = record if kind == "call" else cast("dict[str, Any]", record.get("data") or {})
         if kind in (KIND, "session_started"):
             workspace = workspace or record.get("workspace") or data.get("workspace", "")

@@ -86,7 +86,7 @@ def prepare_picture(content: bytes, path: str) -> Picture:
         with _guard_decoding(), Image.open(io.BytesIO(content), formats=READABLE) as image:
             return _prepare_image(image, content, path)
     except UnidentifiedImageError:
-        raise broken(path, "it is no image that can be read") from None
+        raise broken(path, "it is not a readable image") from None
     except Image.DecompressionBombError as problem:
         raise _too_large(path, str(problem)) from None
     except ToolFailure:

@@ -246,7 +246,7 @@ def _plain_name(name: str) -> str:
 def workspace_failure(workspace: str) -> ToolFailure:
     """Return the error of everything in a workspace that was removed meanwhile."""
     return ToolFailure(
-        f"the workspace {workspace} is no longer there",
+        f"the workspace {workspace} no longer exists",
         hint="Create the folder again, or start a session in another one.",
         details={"path": workspace, "reason": "workspace_gone"},
     )
@@ -284,7 +284,7 @@ _MEANINGS: Final[dict[int, tuple[str, str]]] = {
     errno.ELOOP: ("its links lead in a circle or keep changing", "Name the file itself."),
     errno.ENAMETOOLONG: ("the name is too long", "Use a shorter name."),
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "Check the path."),
-    errno.EEXIST: ("something else stands there", "Move it away, then try again."),
+    errno.EEXIST: ("something else is there", "Move it away, then try again."),
     errno.EISDIR: ("it is a folder", "Name a file; `ls` or Glob lists a folder."),
     errno.EMFILE: ("this process has too many open files", "Close something, then try again."),
     errno.ENXIO: ("it is a FIFO or a socket nobody listens to", "Only regular files can be used."),

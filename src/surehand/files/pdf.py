@@ -104,6 +104,6 @@ _REASONS: Final = {
 
 def _failure(path: str, found: dict[str, Any]) -> ToolFailure:
     reason = found["error"]
-    damaged = (f"is a PDF that cannot be read: {found.get('message', '')}", "The file may be damaged or cut off.")
+    damaged = (f"is a PDF that cannot be read: {found.get('message', '')}", "The file may be damaged or truncated.")
     what, hint = _REASONS.get(reason, damaged)
     return ToolFailure(f"{path} {what}", hint=hint, details={"path": path, "reason": f"pdf_{reason}"})

@@ -61,7 +61,7 @@ def settle_interrupted(history: History) -> str:
         problem = str(failure)
     if not problem:
         return ""
-    left = "; what interrupted calls left is not looked at meanwhile" if _is_unsettled(history) else ""
+    left = "; interrupted calls are not recovered until then" if _is_unsettled(history) else ""
     return f"{problem}: it is shown as it was last written{left}"
 
 

@@ -199,7 +199,7 @@ class _Approval:
             self._asked.put(self._id, position, pending.digest)
             raise
         except (RuntimeError, KeyError):
-            return refusal(self._name, "it has to be approved, and there is no graph here that could be interrupted")
+            return refusal(self._name, "it needs approval, and there is no graph to interrupt")
         said = _read_answer(answer)
         if said is not None:
             return refusal(self._name, said)

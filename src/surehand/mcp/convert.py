@@ -118,7 +118,7 @@ def _fits(data: Any, promised: Mapping[str, Any], schema: Mapping[str, Any]) -> 
 
 def _broken_promise(shape: dict[str, Any]) -> dict[str, Any]:
     """Return an answer that clients take, where a tool returned something else than its hint says."""
-    said = "(The tool answered with something else than its output schema promises; what it said stands above.)"
+    said = "(The result does not match the tool's output schema; it is shown above.)"
     return clean_json({**shape, "isError": True, "content": [*shape["content"], {"type": "text", "text": said}]})
 
 

@@ -125,7 +125,7 @@ class Judgement:
         if request.read_only and not request.always_asks:
             return "allow", "it is read-only"
         if request.mode == "plan" and not request.read_only:
-            return "deny", f"{request.tool} is not read-only, and mode plan runs read-only tools alone"
+            return "deny", f"{request.tool} is not read-only, and mode plan runs only read-only tools"
         if request.mode == "bypass":
             return "allow", "mode bypass"
         if allow:

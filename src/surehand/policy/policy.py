@@ -267,9 +267,11 @@ def narrower_mode(first: Mode, second: Mode) -> Mode:
 def bypass_problem(*, sandboxed: bool, confirmed: bool) -> str:
     """Return why mode `bypass` may not be used here, or nothing."""
     if not sandboxed:
-        return "mode bypass runs everything unasked and is refused outside a sandbox; use accept-edits, or a container"
+        return "mode bypass never asks, and is refused outside a sandbox; use accept-edits, or a container"
     return (
-        "" if confirmed else "mode bypass runs everything unasked; it must be confirmed by the person at the keyboard"
+        ""
+        if confirmed
+        else "mode bypass runs everything without asking; it must be confirmed by the person at the keyboard"
     )
 
 

@@ -164,9 +164,9 @@ def _plain_spec(kind: Kind, spec: str) -> str:
 
 def _problem(kind: Kind, name: str, spec: str | None) -> str:
     if spec is not None and not spec.strip():
-        return f"nothing stands between the brackets; write {name} for all of it"
+        return f"there is nothing between the brackets; write {name} for all of it"
     if any(ord(char) < 32 or ord(char) == 127 for char in (spec or "") + name):
-        return "a control character stands in it"
+        return "it contains a control character"
     if kind == "host" and spec is not None:
         return _host_problem(spec.removeprefix("domain:").strip(), spec)
     if kind == "name" and name.startswith("mcp__") and spec is not None:
@@ -180,7 +180,7 @@ def _host_problem(host: str, spec: str) -> str:
     if not spec.startswith("domain:"):
         return f"write WebFetch(domain:{host.split('//')[-1].split('/')[0] or 'example.com'})"
     if not re.fullmatch(r"\*|(\*\.)?[^\s/*:?#@\[\]]+|\[?[0-9a-fA-F:.]+\]?", host):
-        return f"{host!r} is no host name; a wildcard may stand only for whole leading labels (*.example.com)"
+        return f"{host!r} is not a host name; a wildcard can only replace whole leading labels (*.example.com)"
     return ""
 
 

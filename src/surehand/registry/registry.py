@@ -91,7 +91,7 @@ class Registry:
         taken: set[str] = set()
         for tool in members:
             found = problems(tool) + self._clashes(tool.name, _names_of(tool))
-            found += [f"{tool.name!r} stands twice in the module"] if tool.name in taken else []
+            found += [f"{tool.name!r} is twice in the module"] if tool.name in taken else []
             taken.add(tool.name)
             faults += [f"{tool.name}: {fault}" for fault in found]
         wanting = order(members, self.card)[1]

@@ -167,7 +167,7 @@ def _not_permitted(found: re.Match[str], plan: Plan) -> str:
 
 
 def _no_privileges(found: re.Match[str], plan: Plan) -> str:
-    return "Nothing in the sandbox can gain privileges: sudo and its kin do not work. Ask the user to run it."
+    return "Nothing in the sandbox can gain privileges: sudo and the like do not work. Ask the user to run it."
 
 
 def _no_daemon(found: re.Match[str], plan: Plan) -> str:

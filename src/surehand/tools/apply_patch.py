@@ -90,7 +90,7 @@ def _look(path: str, ctx: ToolContext) -> tuple[FileState, bytes | None]:
 
 
 def _after(each: FilePatch, now: FileState, data: bytes | None) -> bytes | None:
-    """Return the content that the patch leads to; raise StateError where something else stands there."""
+    """Return the content that the patch leads to; raise StateError where something else is there."""
     kind = "symlink" if each.old_mode == 0o120000 else "file"
     if now.kind != (kind if each.old_mode else "absent"):
         raise StateError(each.path)

@@ -241,7 +241,7 @@ async def _in_memory(
         )
     outcome.ended = step.ended
     if not step.cwd:
-        outcome.note = "the shell ended with this command: its variables are gone, the next starts anew"
+        outcome.note = "the shell ended with this command: its variables are gone, the next command starts a new one"
     elif step.cwd != session.cwd:
         if inside(step.cwd, session.roots):
             session.cwd = step.cwd

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from surehand.history.command_changes import Recorded
 
 _BESIDE = (
-    "The copy lies beside the workspace here: what the command names by a full path in {workspace} is the workspace "
+    "The copy is beside the workspace here: what the command names by a full path in {workspace} is the workspace "
     "itself, which it cannot change. Name files from the working directory, or run it for real."
 )
 

@@ -74,7 +74,7 @@ def _describe_miss(difference: str, explanation: str, text: str, start: int, end
     last = line + nearest.rstrip("\n").count("\n")
     where = f"line {line}" if last == line else f"lines {line}-{last}"
     message = f"String to replace not found in file. {explanation}\n"
-    message += f"The nearest text ({where}), exactly as it stands:\n{shown}"
+    message += f"The nearest text ({where}), exactly as in the file:\n{shown}"
     return Miss(difference, message, "Send exactly this text as old_string.", nearest, line)
 
 
@@ -95,7 +95,7 @@ def _find_applied(text: str, old: str, new: str) -> Miss | None:
     elsewhere = text[:at] + "\0" * len(new) + text[at + len(new) :]
     if _nearest(elsewhere, old, likeness) is not None:
         return None
-    miss = _describe_miss("applied", "new_string stands already where it would be.", text, at, at + len(new))
+    miss = _describe_miss("applied", "new_string is already there.", text, at, at + len(new))
     return replace(miss, hint="The change seems to be made already; nothing more is needed.")
 
 

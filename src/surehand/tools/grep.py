@@ -232,7 +232,7 @@ def _notes(args: GrepArgs, page: _Page) -> list[str]:
     notes: list[str] = []
     kind = "lines" if args.output_mode == "content" else "files"
     if page.cut:
-        notes.append(f"(cut at {args.head_limit:,} {kind}; go on with offset={args.offset + args.head_limit})")
+        notes.append(f"(cut at {args.head_limit:,} {kind}; continue with offset={args.offset + args.head_limit})")
     elif args.offset and args.offset >= page.total > 0:
         notes.append(f"(nothing at offset={args.offset}: the result has {page.total:,} {kind})")
     return notes

@@ -65,7 +65,7 @@ class UndoArgs(Args):
         if self.session is not None and self.all_sessions:
             yield "all_sessions", "cannot be given together with session"
         if self.since is not None and moment(self.since, time.time()) is None:
-            yield "since", 'is no time; say "10 min", "2 h", "3 days", "14:30" or "2026-01-31 14:30"'
+            yield "since", 'is not a time; write "10 min", "2 h", "3 days", "14:30" or "2026-01-31 14:30"'
 
 
 class RedoArgs(Args):

@@ -90,7 +90,7 @@ def is_notebook(write: FileWrite) -> Problem | None:
     if problem is not None:
         return problem
     if not write.path.lower().endswith(".ipynb"):
-        message = f"{write.path} is no notebook (.ipynb)."
+        message = f"{write.path} is not a notebook (.ipynb)."
         return Problem(5, message, "Use Edit for other files.", {"reason": "no_notebook"})
     try:
         refuse_oversized(bytes(write.data), write.path)
@@ -99,7 +99,7 @@ def is_notebook(write: FileWrite) -> Problem | None:
         write.book = NotebookText(write.encoding.decode(bytes(write.data)))
     except (BrokenNotebookError, ToolFailure) as problem:
         message = f"{write.path} cannot be edited by cells: {problem}."
-        hint = "Read shows it as text; mend it with Bash, or replace it whole with Write."
+        hint = "Read shows it as text; fix it with Bash, or replace the whole file with Write."
         return Problem(5, message, hint, {"reason": "broken_notebook"})
     return None
 

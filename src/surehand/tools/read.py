@@ -316,7 +316,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
         following = found.pages[-1].number + (not found.pages[-1].cut)
         parts.append(f'... {found.count - following + 1} more pages; read on with pages="{following}-"')
     if found.pages and not any(page.text for page in found.pages):
-        parts.append("(These pages hold no text; they may be scans. Bash `pdftoppm` makes images of them.)")
+        parts.append("(These pages contain no text; they may be scans. Bash `pdftoppm` makes images of them.)")
     pages = [{"page": page.number, "text": page.text} for page in found.pages]
     data = _facts(source, "pdf") | {"pages": found.count, "title": found.title, "text": pages, "truncated": more}
     return ToolResult(data=data, output="\n\n".join(parts), meta=_note_truncated(more))

@@ -40,8 +40,8 @@ _MARK: Final = "[WebFetch]"
 _FORGED: Final = re.compile(r"\[(\s*Web\s*Fetch\s*)\]", re.I)
 
 _HINTS: Final[dict[int, str]] = {
-    401: "The page needs a log-in, which this tool does not have.",
-    403: "The server refuses programs or needs a log-in; look for another source.",
+    401: "The page needs a login, which this tool does not have.",
+    403: "The server refuses programs or needs a login; look for another source.",
     404: "Check the address, or search for the page.",
     410: "The page was removed; search for another source.",
     429: "The server asks for patience; wait before the next request to it.",

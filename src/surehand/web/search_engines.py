@@ -174,7 +174,7 @@ def _searxng(web: WebSettings) -> Engine:
         raise _incomplete("searxng", "web.searxng_url is not set")
     where = urlsplit(web.searxng_url)
     if where.scheme not in ("http", "https") or not where.hostname:
-        raise _incomplete("searxng", f"web.searxng_url {web.searxng_url!r} is no http address")
+        raise _incomplete("searxng", f"web.searxng_url {web.searxng_url!r} is not an http address")
     return searxng(web.searxng_url)
 
 
@@ -355,7 +355,7 @@ def _target(href: str) -> str:
 # SearXNG (and searx before it): the user's own meta search engine, by its JSON form.
 
 _SEARXNG_REFUSALS: Final = {
-    403: "SearXNG answers in JSON only when `json` stands under search.formats in its settings.yml.",
+    403: "SearXNG answers in JSON only if `json` is listed under search.formats in its settings.yml.",
     404: "Check web.searxng_url: it is the address of the start page, without /search.",
 }
 

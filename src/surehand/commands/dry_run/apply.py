@@ -84,7 +84,7 @@ class Applying:
     def _refuse_what_cannot_be_kept(self) -> None:
         reasons: dict[str, Callable[[Difference], bool]] = {
             "no command may change it": lambda each: self._forbidden(each.place),
-            "it is no file, link or folder": lambda each: "other" in (each.before.kind, each.after.kind),
+            "it is not a file, link or folder": lambda each: "other" in (each.before.kind, each.after.kind),
             "its owner would change, which cannot be undone": lambda each: (
                 each.both and each.before.owner != each.after.owner
             ),

@@ -72,8 +72,8 @@ ENDPOINTS = (
             "kind": "once, session, always or no",
             "reason": "the reason, for the model to read",
             "rule": "the rule to remember instead of the suggestion, one a line",
-            "args": "other arguments, which are judged anew",
-            "dry_run": "the dry run to apply exactly; empty text: run it anew",
+            "args": "other arguments, which are judged again",
+            "dry_run": "the dry run to apply exactly; empty text: run it again",
         },
     ),
 )

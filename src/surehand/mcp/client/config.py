@@ -52,7 +52,7 @@ def name_problem(name: str) -> str:
 def address_problem(url: str) -> str:
     """Return why a server cannot be at such an address, or nothing; a variable may stand for all of it."""
     if re.match(r"https?://[^/?#\s]|\$\{", url) is None:
-        return f"{url!r} is no address of a server: it begins with http:// or https://"
+        return f"{url!r} is not the address of a server: it must begin with http:// or https://"
     return ""
 
 

@@ -124,7 +124,7 @@ class Connection:
 
         code = problem.error.code
         if code == TOO_LONG or was_too_long(str(problem)):
-            hint = "Ask for less at a time; the server and its other calls go on."
+            hint = "Ask for less at a time; the server and its other calls continue."
             return ToolFailure(f"the MCP server {self.name} answered {tool} with too much: {problem}", hint=hint)
         if code in (UNREADABLE, types.PARSE_ERROR):
             said = f"the MCP server {self.name} answered {tool} with what cannot be read: {_plain(problem)}"

@@ -70,7 +70,7 @@ class LateProbe:
         if handshake is None or not supported:
             return message
         data = {"supported": supported, "requested": types.LATEST_PROTOCOL_VERSION}
-        said = "the server answered that it speaks a newer protocol"
+        said = "the server answered that it uses a newer protocol"
         error = types.ErrorData(code=types.UNSUPPORTED_PROTOCOL_VERSION, message=said, data=data)
         return types.JSONRPCError(jsonrpc="2.0", id=handshake, error=error)
 

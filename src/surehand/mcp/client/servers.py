@@ -280,7 +280,7 @@ def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str
     """Raise ToolFailure for an answer that is not what the server said its tool answers with."""
     try:
         if data is None:
-            raise InvalidArguments([Fault("", "it holds no structured content")])
+            raise InvalidArguments([Fault("", "it has no structured content")])
         promised.check(data)
     except InvalidArguments as problem:
         message = f"the MCP server {server} answered {tool} wrongly: it has an output schema, and {problem}"
@@ -289,7 +289,7 @@ def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str
 
 def _hidden(text: str) -> str:
     """Return a warning for a text with characters that people do not see."""
-    return "" if visible(text) == text else "WARNING: the description holds hidden characters, written out below.\n"
+    return "" if visible(text) == text else "WARNING: the description contains hidden characters, written out below.\n"
 
 
 def parse_result(shape: Mapping[str, Any], server: str, limit: int) -> ToolResult:

@@ -71,7 +71,7 @@ class Pipe:
         del code, text, number
         self.noise += 1
         if self.noise > NOISE_LIMIT:
-            self.end("it prints what is no message")
+            self.end("it prints output that is not a protocol message")
 
     def hear_stderr(self, chunk: bytes) -> None:
         """Keep the end of what a server writes to its stderr."""

@@ -144,7 +144,7 @@ class ResourceServer:
             header = jwt.get_unverified_header(token)
             said: Any = jwt.decode(token, options={"verify_signature": False})
         except (jwt.PyJWTError, ValueError, RecursionError):
-            raise _BadToken("this is no signed access token") from None
+            raise _BadToken("this is not a signed access token") from None
         method, named = header.get("alg"), header.get("kid")
         if method not in ALGORITHMS:
             raise _BadToken("the token is not signed in a way that is taken here")

@@ -17,7 +17,7 @@ class Nobody:
     """There is nobody to ask, and that means no; `instead` says what would help."""
 
     def __init__(self, instead: str = "") -> None:
-        self.reason = "there is nobody here to ask" + (f"; {instead}" if instead else "")
+        self.reason = "nobody can be asked here" + (f"; {instead}" if instead else "")
 
     async def ask(self, question: Question) -> Answer:
         """Say no: nobody is there."""
@@ -67,7 +67,7 @@ class First:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask_approver(each, question)) for each in self.approvers]
             if not tasks:
-                return Answer("no", "there is nobody here to ask")
+                return Answer("no", "nobody can be asked here")
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()

@@ -130,7 +130,9 @@ def choices(rules: str | None, can_try: bool = False, *, seen: bool = False) -> 
         shown = " and ".join(one_line(line) for line in rules.splitlines())
         remembered = f"[s] this session: {shown}   [a] always   "
     if seen:
-        return f"[y] apply exactly this   {remembered}[r] run it anew   [d] dry run again   [?] help   [n] drop it > "
+        return (
+            f"[y] apply exactly this   {remembered}[r] run it for real   [d] dry run again   [?] help   [n] discard > "
+        )
     trying = "[d] dry run first   " if can_try else ""
     return f"[y] once   {remembered}{trying}[?] help   [n] no (n and a reason) > "
 
@@ -142,9 +144,9 @@ def explain_answers(rules: str | None, can_try: bool = False, *, seen: bool = Fa
         ("y", True, "make real exactly what was shown" if seen else "let it run, this once"),
         ("s", rules is not None, f"let it run, and whatever {covers} covers until this session ends"),
         ("a", rules is not None, "the same for good; what would be added to your settings is shown first"),
-        ("r", seen, "let it run anew, whatever it does this time"),
+        ("r", seen, "run it again for real, whatever it does this time"),
         ("d", can_try, "try it on a copy and show what it would change; nothing changes here"),
-        ("n", True, "refuse it; what follows is told to the model: n use the other file"),
+        ("n", True, "refuse it; the text after it goes to the model: n use the other file"),
     )
     lines = [f"  {key}  {what}" for key, applies, what in every if applies]
     return "\n".join([*lines, "  Enter alone refuses it too. `surehand policy check` says why a call asks."])
