@@ -338,7 +338,7 @@ async def test_a_dry_run_writes_no_other_folder_that_commands_may_write(
 
 
 REFUSED = {
-    "a pipe": ("mkfifo pipe", "pipe: it is no file"),
+    "a pipe": ("mkfifo pipe", "pipe: it is not a file, link or folder"),
     "an owner": ("chown 12345 a.txt", "a.txt: its owner would change"),
     "a rule": ("echo x >> b.txt", "b.txt"),
 }
