@@ -48,8 +48,9 @@ def killed_session(tmp_path: Path, *, launcher_too: bool = True, **environment: 
     assert program.stdout is not None
     assert program.stdout.readline() == b"ready\n"
     assert list(find_abandoned()) == []  # it lives, and this is another process
-    children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
-    for pid in children if launcher_too else ():
+    # Of all its threads: the launcher is started beside the judgement of the first command.
+    tasks = Path(f"/proc/{program.pid}/task").glob("*/children")
+    for pid in " ".join(task.read_text() for task in tasks).split() if launcher_too else ():
         os.kill(int(pid), signal.SIGKILL)
     program.kill()
     program.wait()
