@@ -76,3 +76,19 @@ def _unlock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
     except OSError:
         pass
+
+
+def remove_empty_folders(paths: Sequence[str]) -> None:
+    """Remove folders, the last first, that were made for a file that was not written; stop at one in use."""
+    for path in reversed(paths):
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            with locked_now([folder]):  # a writer that is about to create a file there holds it
+                os.rmdir(path)
+        except (OSError, ToolFailure):
+            return
+        finally:
+            os.close(folder)

@@ -153,7 +153,7 @@ def is_plain_file(write: FileWrite) -> Problem | None:
         message = f"{write.path} has {size}; files up to {SIZE_LIMIT_BYTES // 2**30} GB can be edited."
         return Problem(5, message, "Use Bash (sed, a script) for it.", {"reason": "size"})
     write.read()
-    if write.found():
+    if write.reuse_checks():
         return None
     encoding = write.guess()
     if encoding is None:
@@ -231,7 +231,7 @@ def found_once(write: FileWrite) -> Problem | None:
     """Find every text to replace and work out the new bytes."""
     if write.base is not None:
         return _merge_edit(write, write.base)
-    if write.found():
+    if write.reuse_checks():
         write.parts = apply_splices(write.data, write.splices)
         return None
     problem = _found_in(write, write.data)

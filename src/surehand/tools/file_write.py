@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from surehand.core.errors import ToolFailure
@@ -24,7 +25,7 @@ from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.files.atomic import create_file, replace_file, temporary_name
-from surehand.files.locks import locked_now
+from surehand.files.locks import locked_now, remove_empty_folders
 from surehand.files.openat2 import exact_times
 from surehand.files.opening import read_to_end, read_up_to
 from surehand.files.paths import (
@@ -46,7 +47,6 @@ from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
-from surehand.tools.examined import ENCODINGS, EXAMINED, Examined
 from surehand.tools.write_result import (
     describe_change,
     describe_preview,
@@ -83,6 +83,29 @@ class Replace:
     old: str
     new: str
     all: bool = False
+
+
+@dataclass(slots=True)
+class CheckedFile:
+    """A file as the checks last found it: used again only while its status proves that nothing changed."""
+
+    seen: Seen
+    data: Bytes | None
+    """None if not held in memory; the rest still applies to the same bytes, read again."""
+    digest: str
+    edits: Sequence[Replace] = ()
+    encoding: Encoding = UTF8
+    splices: Sequence[Splice] = ()
+    path: str = ""
+    diff: str = ""
+    """The diff of the edits under the name `path`, if a preview needed it."""
+    line: int = 0
+
+
+CHECKED_FILES: Final[Kept[dict[str, CheckedFile]]] = Kept("checked_files", make=lambda session: {})
+"""Real path → the file as checked before the question, for the write after it."""
+ENCODINGS: Final[Kept[dict[str, tuple[Seen, Encoding]]]] = Kept("encodings", make=lambda session: {})
+"""Real path → the encoding of the last edit: a guess must not change between two edits of a file read once."""
 
 
 class FileWrite:
@@ -138,7 +161,7 @@ class FileWrite:
         """Let go of everything; folders that were made for a file that was not written go again."""
         self._lock.close()
         if problem is not None:
-            _remove_made(self)
+            remove_empty_folders(self.made)
         self._let_go()
 
     def check(self, checks: tuple[Check, ...]) -> None:
@@ -168,7 +191,7 @@ class FileWrite:
         looked: FileWrite | None = self.ctx.once(_LOOKED, lambda: None)  # by the check, a moment ago
         write = looked or self.look(checks)
         shown = describe_preview(write)
-        kept = write._examine_content()
+        kept = write._find_checked()
         if kept is not None and isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES:
             kept.data = None
         if kept is None or (kept.data is None and (not kept.edits or len(kept.splices) > _PLACES_WHILE_ASKED)):
@@ -184,8 +207,8 @@ class FileWrite:
             self.data, self.digest, self.on_disk = self.on_disk, digest_of(self.on_disk), None
         if self.exists and self.is_unchanged:
             return make_unchanged_result(self)
-        digest = _beside(self, lambda: digest_parts(self.parts))
-        told = _beside(self, lambda: describe_change(self))
+        digest = _start_beside(self, lambda: digest_parts(self.parts))
+        told = _start_beside(self, lambda: describe_change(self))
         if self.on_disk is not None:
             _save_for_editor(self, history, self.on_disk)
         change_id, status = _replace(self, history, tool, digest)
@@ -216,7 +239,7 @@ class FileWrite:
                 os.close(held.pop())
 
         try:
-            self.ctx.session.keep(ASIDE).submit(close)
+            self.ctx.session.keep(WRITE_THREAD).submit(close)
         except (OSError, RuntimeError):  # no thread left; what stays in its queue finds nothing held
             close()
 
@@ -350,7 +373,7 @@ class FileWrite:
     def read(self) -> None:
         """Read the whole file, unless a run of the checks before this one has read the same bytes."""
         assert self.status is not None
-        kept = self._examine_content()
+        kept = self._find_checked()
         if kept is not None and kept.data is not None:
             self.data, self.digest = kept.data, kept.digest
             return
@@ -397,9 +420,9 @@ class FileWrite:
         same = self.status is not None and kept[0].untouched(self.status)
         return kept[1] if same or not certain else detect(self.data)
 
-    def found(self) -> bool:
-        """Take over what an earlier run of the checks found in the same bytes; False when there was none."""
-        kept = self._examine_content()
+    def reuse_checks(self) -> bool:
+        """Take over what an earlier run of the checks found in the same bytes; False if there was none."""
+        kept = self._find_checked()
         if kept is None or kept.edits != self.edits:
             return False
         self.encoding, self.splices = kept.encoding, list(kept.splices)
@@ -409,24 +432,24 @@ class FileWrite:
     def keep(self) -> None:
         """Keep what was found for the run that follows, if the file's status can prove that it is still so."""
         if self.status is not None and (seen := self.make_seen()).ctime_ns:
-            kept = self._copies if isinstance(self.data, LargeBytes) else self.ctx.session.keep(EXAMINED)
+            kept = self._copies if isinstance(self.data, LargeBytes) else self.ctx.session.keep(CHECKED_FILES)
             kept.clear()  # one at a time: it may be large
-            kept[self.real] = Examined(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
+            kept[self.real] = CheckedFile(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
 
     def forget(self) -> None:
         """Forget what an earlier run of the checks kept of the file."""
-        self.ctx.session.keep(EXAMINED).pop(self.real, None)
+        self.ctx.session.keep(CHECKED_FILES).pop(self.real, None)
         self._copies.clear()
 
     @property
-    def _copies(self) -> dict[str, Examined]:
+    def _copies(self) -> dict[str, CheckedFile]:
         """A large file as the checks of this call copied it; the copy goes with the call."""
-        return self.ctx.once("copied", dict[str, Examined])
+        return self.ctx.once("copied", dict[str, CheckedFile])
 
-    def _examine_content(self) -> Examined | None:
+    def _find_checked(self) -> CheckedFile | None:
         if self.ctx.session.main.buffers is not None:
             return None  # the status of a file says nothing of a buffer
-        kept = self._copies.get(self.real) or self.ctx.session.keep(EXAMINED).get(self.real)
+        kept = self._copies.get(self.real) or self.ctx.session.keep(CHECKED_FILES).get(self.real)
         return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
 
 
@@ -546,42 +569,26 @@ def _put(write: FileWrite, pending: Pending) -> os.stat_result:
     return create_file(write.folder, write.name, pending.temporary, write.parts, None, check_wanted=wanted)
 
 
-def _beside(write: FileWrite, work: Callable[[], T]) -> Callable[[], T]:
+def _start_beside(write: FileWrite, work: Callable[[], T]) -> Callable[[], T]:
     """Return what gives the outcome of `work`; with a large content it is worked out while that is written."""
     if write.new_size >= _BESIDE_BYTES:
         try:
-            return write.ctx.session.keep(ASIDE).submit(work).result
+            return write.ctx.session.keep(WRITE_THREAD).submit(work).result
         except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
             pass
     outcome = work()
     return lambda: outcome
 
 
-def _make_aside(session: Session) -> ThreadPoolExecutor:
+def _make_thread(session: Session) -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor
 
-    return ThreadPoolExecutor(1, "surehand-aside")
+    return ThreadPoolExecutor(1, "surehand-writes")
 
 
-async def _close_aside(aside: ThreadPoolExecutor) -> None:
-    aside.shutdown(wait=False)
+async def _close_thread(thread: ThreadPoolExecutor) -> None:
+    thread.shutdown(wait=False)
 
 
-ASIDE: Final = Kept("aside", make=_make_aside, close=_close_aside)
-"""A thread of the session's own, for what an edit need not wait for: starting one for each makes it wait for that."""
-
-
-def _remove_made(write: FileWrite) -> None:
-    """Take back folders made for a file that was not written after all."""
-    for path in reversed(write.made):
-        try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return
-        try:
-            with locked_now([folder]):  # whoever is about to write there has it
-                os.rmdir(path)
-        except (OSError, ToolFailure):
-            return
-        finally:
-            os.close(folder)
+WRITE_THREAD: Final = Kept("write_thread", make=_make_thread, close=_close_thread)
+"""One thread per session for work that an edit need not wait for: starting a thread for each edit takes longer."""
