@@ -122,6 +122,31 @@ async def test_nothing_is_written_through_a_descriptor_after_the_end(tmp_path: P
     assert verify(audit_folder(app)).ok
 
 
+async def test_a_handler_that_ignores_its_cancellation_is_not_said_to_be_over(tmp_path: Path) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @tool(grace_s=0.05)
+    async def stubborn() -> None:
+        "Will not stop."
+        begun.set()
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        (tmp_path / "late.txt").write_text("late")
+
+    async with scratch_app(tmp_path, tools=[stubborn]) as app:
+        call = asyncio.create_task(app.call("stubborn"))
+        await begun.wait()
+    result = await call
+    release.set()
+    assert result.error is not None
+    assert result.error.code == "cancelled"
+    assert "left behind" in result.error.hint
+    assert "Nothing" not in result.error.hint
+
+
 async def test_calls_of_a_list_that_are_left_when_it_closes_are_refused(tmp_path: Path) -> None:
     started = asyncio.Event()
 

@@ -11,7 +11,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.installation import explain_missing_module
 from surehand.core.names import find_near, provider_safe
 from surehand.engine.prepared import Prepared, View
-from surehand.engine.running import Overrun, aftermath
+from surehand.engine.running import aftermath
 
 SWITCHED_OFF: Final = "Set `enabled = true` for it in the settings, or use another tool."
 CLOSED: Final = "the session was closed while the call was under way"
@@ -56,14 +56,12 @@ def given_up(prepared: Prepared | None, why: str) -> ToolResult:
     return ToolResult.failed(ToolError("cancelled", why, hint))
 
 
-def timed_out(prepared: Prepared | None, overrun: Overrun) -> ToolResult:
+def timed_out(prepared: Prepared | None) -> ToolResult:
     """Return the result of a call that ran into its deadline, and what became of its handler."""
     assert prepared is not None
     tool, seconds = prepared.tool, prepared.timeout_s
     left = f" {aftermath(prepared)}"
-    if overrun.abandoned:
-        left = " It ignored its cancellation and was left behind."
-    elif "Its thread" in left:
+    if "Its thread" in left:
         left += ' Mark the tool `where="process"` to have it killed.'
     message = f"{tool.name} did not finish within {seconds:g} s and was stopped."
     hint = "Ask for less at once, or raise `timeout` for it in the settings." + left

@@ -161,8 +161,8 @@ class Executor:
             result = failed_result(failure)
             if self.tracing is not None and prepared is None and tool is not None:
                 self._trace_refusal(call, tool, failure)
-        except Overrun as overrun:
-            bug, result = True, timed_out(prepared, overrun)
+        except Overrun:
+            bug, result = True, timed_out(prepared)
         except asyncio.CancelledError:
             ours = self.underway.take_stop()
             result = given_up(prepared, CLOSED if ours else "the call was cancelled")

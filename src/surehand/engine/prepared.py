@@ -76,6 +76,7 @@ class Prepared:
     """A call that passed every check and may run."""
 
     __slots__ = (
+        "abandoned",
         "args",
         "call",
         "change_id",
@@ -115,6 +116,8 @@ class Prepared:
         self.queue_s = 0.0
         self.change_id = ""
         """The change of files that was recorded for the call."""
+        self.abandoned = False
+        """Whether its handler did not stop when it was cancelled."""
         self.outcome: ToolResult | None = None
         """What a change came to that had begun when the call's caller was cancelled."""
 

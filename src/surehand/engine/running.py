@@ -111,11 +111,7 @@ def _exit_failure(stop: BaseException) -> ToolFailure:
 
 
 class Overrun(Exception):
-    """The deadline passed before the handler had made any change; `abandoned` when it did not stop even then."""
-
-    def __init__(self, abandoned: bool) -> None:
-        self.abandoned = abandoned
-        super().__init__("deadline passed")
+    """The deadline passed before the handler had made any change."""
 
 
 async def within(
@@ -138,9 +134,9 @@ async def within(
         by_us = cancelled.args in ((DEADLINE,), (STOPPED,))
         if not prepared.ctx.give_up():
             return await _outcome(task, prepared, by_us=by_us)
-        stopped = await _end(task, prepared.tool.grace_s)
+        prepared.abandoned = not await _end(task, prepared.tool.grace_s)
         if cancelled.args == (DEADLINE,):
-            raise Overrun(abandoned=not stopped) from None
+            raise Overrun from None
         if by_us:
             raise cancellation(prepared) from None
         raise
@@ -186,6 +182,8 @@ def aftermath(prepared: Prepared) -> str:
     if tool.cancel_safe or prepared.dry_run is not None:
         return NOTHING_CHANGED
     ends = tool.where == "process" or _is_async(tool)
+    if prepared.abandoned:
+        return "It ignored its cancellation and was left behind: what it still does is not in this result."
     if tool.read_only is True:
         return NOTHING_CHANGED if ends else f"Nothing was changed. {_THREAD}."
     if ends:
