@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,38 @@ async def test_a_weak_guess_is_said_and_new_characters_are_not_written_in_it(tmp
         plain = await app.call("Edit", {"file_path": "a.py", "old_string": "x = 1", "new_string": "x = 2"})
         assert plain.ok, plain.output
         assert path.read_bytes() == SHORT.replace("1", "2").encode("gbk")
+
+
+@pytest.mark.parametrize("text", ["# 한국어\nx = 1\n", "# привет\nx = 1\n"])
+async def test_a_weak_guess_that_lacks_a_character_is_said_to_be_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.py"
+    codec = "euc_kr" if "한" in text else "koi8-r"
+    path.write_bytes(text.encode(codec))
+    async with scratch_app(tmp_path) as app:
+        await app.call("Read", {"file_path": "a.py"})
+        for tool, args in (
+            ("Edit", {"old_string": "x = 1", "new_string": f"x = '{text[2]}'"}),
+            ("Write", {"content": f"{text}한 п\n"}),
+        ):
+            refused = await app.call(tool, {"file_path": "a.py", **args})
+            assert refused.error is not None
+            assert "weak guess" in refused.error.message, refused.output
+            assert "encoding named" in refused.error.hint
+        assert path.read_bytes() == text.encode(codec)
+
+
+@pytest.mark.parametrize("bom", [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE])
+async def test_a_file_that_holds_a_bom_alone_is_empty_to_edit_too(tmp_path: Path, bom: bytes) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(bom)
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Read", {"file_path": "a.txt"})).output == "File exists but is empty"
+        result = await app.call("Edit", {"file_path": "a.txt", "old_string": "", "new_string": "é\n"})
+        assert result.ok, result.output
+        assert path.read_bytes().startswith(bom)
+        assert "é" in (await app.call("Read", {"file_path": "a.txt"})).output
+        assert (await app.undo()).ok
+        assert path.read_bytes() == bom
 
 
 async def test_a_named_encoding_is_read_in_and_followed_by_edits(tmp_path: Path) -> None:

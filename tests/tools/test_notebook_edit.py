@@ -150,6 +150,7 @@ async def test_every_layer_refuses_with_its_number(tmp_path: Path) -> None:
         assert await refusal(app, edit_mode="replace", cell_number=1) == (1, 1)
         assert await refusal(app, new_source="x") == (1, 1)
         assert await refusal(app, new_source="x", cell_number=1, cell_id="a") == (1, 1)
+        assert await refusal(app, new_source="a stray byte \udcff", cell_number=1) == (1, 1)
         assert await refusal(app, notebook_path=".env", new_source="x", cell_number=1) == (2, 2)
         assert await refusal(app, new_source="x", cell_number=1) == (5, 4)
         path.write_text("{")

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -51,6 +52,7 @@ NOT_READ: Final = "File has not been read yet. Read it first before writing to i
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
 _DIFF_LINES: Final = 120
 _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
+_LONGEST_BOM: Final = 4
 """How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
 
 
@@ -94,12 +96,12 @@ def changes_something(write: FileWrite) -> Problem | None:
     return half_character("content", write.content or "", 0)
 
 
-def half_character(name: str, text: str, index: int) -> Problem | None:
+def half_character(name: str, text: str, index: int, errors: str = "surrogateescape") -> Problem | None:
     """Refuse half of a surrogate pair, which is no text."""
     for start in range(0, len(text), WINDOW_BYTES):  # in pieces: encoded as a whole it may be large
         try:
             # Bytes that are no text may be spelled so; see files/text.py.
-            text[start : start + WINDOW_BYTES].encode("utf-8", "surrogateescape")
+            text[start : start + WINDOW_BYTES].encode("utf-8", errors)
         except UnicodeEncodeError as problem:
             at = start + problem.start
             message = f"{name} holds half of a character (U+{ord(text[at]):04X}) at position {at}."
@@ -126,6 +128,10 @@ def creation_allowed(write: FileWrite) -> Problem | None:
     """Layer 4: a new file has no content yet."""
     if not write.creating or write.status is None or write.is_folder or write.status.st_size == 0:
         return None
+    if write.special is None and write.status.st_size <= _LONGEST_BOM:
+        head = os.pread(write.fd, _LONGEST_BOM, 0)
+        if (encoding := detect(head)) is not None and head == encoding.bom:
+            return None
     message = f"Cannot create {write.path}: the file exists and has content."
     return Problem(3, message, "Name the text to replace in old_string, or overwrite the file with Write.")
 
@@ -308,8 +314,8 @@ def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Prob
             return _many(data, spans, encoding, index), []
         if spans and (refused is None or encoding.codec in _WESTERN):
             problem, splices = _encode_edits(data, spans, edit, encoding, index)
-            if problem is None and not place:
-                problem = _doubtful(write, edit.new, lambda: edit.old, {"edit": index})
+            if not place:  # also where the guess lacks a character: another encoding may have it
+                problem = _doubtful(write, edit.new, lambda: edit.old, {"edit": index}) or problem
             if problem is None and place:
                 problem = _refuse_undecided(data, edit, splices, encodings[place:], index)
             if problem is None:
@@ -451,11 +457,11 @@ def content_encoded(write: FileWrite) -> Problem | None:
             body = encoding.encode(text)
             bom = b"" if body.startswith(encoding.bom) else encoding.bom
     except UnicodeEncodeError as problem:
-        return cannot_hold(text, problem, encoding, {})
+        return _doubtful(write, text, write.decode, {}) or cannot_hold(text, problem, encoding, {})
     write.parts = [part for part in (bom, body) if len(part)]
     if not write.data:
         return None
-    return _unreadable(write) or _doubtful(write, text, lambda: encoding.decode(bytes(write.data), "replace"), {})
+    return _unreadable(write) or _doubtful(write, text, write.decode, {})
 
 
 EDIT_CHECKS: Final[tuple[Check, ...]] = (

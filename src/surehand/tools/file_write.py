@@ -277,6 +277,10 @@ class FileWrite:
         """Whether the edit is a new file."""
         return self.content is None and bool(self.edits) and self.edits[0].old == ""
 
+    def decode(self) -> str:
+        """Return the content as text."""
+        return self.encoding.decode(bytes(self.data), "replace")
+
     @property
     def exists(self) -> bool:
         """Whether the file is there."""

@@ -80,7 +80,7 @@ def arguments_fit(write: FileWrite) -> Problem | None:
         return Problem(1, "cell_id and cell_number are both given.", "Name the cell by one of them.")
     if args.edit_mode != "insert" and args.cell_id is None and not args.cell_number:
         return Problem(1, f"{args.edit_mode} needs a cell.", "Name it by cell_id, or by cell_number from 1.")
-    return half_character("new_source", args.new_source or "", 0)
+    return half_character("new_source", args.new_source or "", 0, errors="strict")  # JSON has no stray bytes
 
 
 def is_notebook(write: FileWrite) -> Problem | None:
@@ -133,7 +133,11 @@ def cell_found(write: FileWrite) -> Problem | None:
 
 def _no_such_cell(book: NotebookText, named: str) -> Problem:
     ids = [str(cell.value["id"]) for cell in book.cells if "id" in cell.value]
-    hint = f"Its ids are {', '.join(ids[:50])}." if ids else "Its cells have no ids; name one by cell_number."
+    hint = "Its cells have no ids; name one by cell_number."
+    if ids:
+        hint = f"Its ids are {', '.join(ids[:50])}."
+    elif not book.cells:
+        hint = "Insert one with edit_mode insert and no cell named."
     message = f"the notebook has no cell with the {named}; it has {format_count(len(book.cells), 'cell')}."
     return Problem(8, message, hint, {"cells": len(book.cells), "ids": ids[:50]})
 
