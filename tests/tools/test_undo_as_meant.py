@@ -307,3 +307,35 @@ async def test_a_folder_that_took_a_files_place_is_named_and_only_an_empty_one_g
         assert (tmp_path / "a.txt").read_text() == "old\n"
         assert (await app.redo()).ok
     assert (tmp_path / "a.txt").is_dir()
+
+
+@pytest.mark.parametrize("command", ["echo new > a.txt", "rm a.txt; echo new > b.txt"])
+async def test_a_pipe_that_took_a_files_place_is_named_and_never_lost(tmp_path: Path, command: str) -> None:
+    if command.startswith("rm"):
+        (tmp_path / "a.txt").write_text("old\n")
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Bash", {"command": command})).ok
+        (tmp_path / "a.txt").unlink(missing_ok=True)
+        os.mkfifo(tmp_path / "a.txt")
+        for force in (False, True):
+            refused = error(await app.undo(force=force))
+            assert "a.txt is a pipe, a socket or a device now; move it away first" in refused
+            assert "recorded" not in refused
+        assert (tmp_path / "a.txt").is_fifo()
+        (tmp_path / "a.txt").unlink()
+        assert (await app.undo(force=True)).ok
+    assert (tmp_path / "a.txt").exists() is command.startswith("rm")
+
+
+async def test_a_link_that_took_a_files_place_is_named(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Write", {"file_path": "a.txt", "content": "new\n"})).ok
+        (tmp_path / "a.txt").unlink()
+        (tmp_path / "a.txt").symlink_to("elsewhere")
+        refused = error(await app.undo())
+        assert "a.txt is a link to elsewhere now" in refused
+        assert "--merge" not in refused
+        assert (await app.undo(force=True)).ok
+        assert not (tmp_path / "a.txt").is_symlink()
+        assert (await app.redo()).ok
+    assert os.readlink(tmp_path / "a.txt") == "elsewhere"

@@ -57,6 +57,15 @@ def state_in(folder: int, name: str, held: int | None = None) -> tuple[FileState
     return FileState("file", digest_of(data), mode, len(data)), data
 
 
+def is_special(folder: int, name: str) -> bool:
+    """Say whether a pipe, a socket or a device stands under `name` in an open folder: it has no state here."""
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+
+
 _known: Final[dict[tuple[int, ...], tuple[str, int]]] = {}
 """Digests of large files by what their status was: one undo looks at a file four times, and reads it once."""
 

@@ -21,7 +21,7 @@ from surehand.files.locks import locked_now
 from surehand.files.paths import open_folder, os_failure
 from surehand.files.text import UTF8, detect
 from surehand.history.contents import Stream
-from surehand.history.disk import HELD_BYTES, Data, put, read_in, state_in
+from surehand.history.disk import HELD_BYTES, Data, is_special, put, read_in, state_in
 from surehand.history.history import History, Pending
 from surehand.history.words import ABSENT, Author, ChangeKind, FileChange, FileState
 
@@ -53,20 +53,28 @@ class Standing:
     now: FileState
     data: bytes | None
     """None also of a large file, which is not held."""
+    special: bool = False
+    """Whether a pipe, a socket or a device stands there: it has no state, and nobody could bring it back."""
 
     @property
     def changed(self) -> bool:
         """Whether somebody changed it since: it holds neither what must stand there nor what shall."""
         before, wanted = self.step.before, self.step.after or ABSENT
+        if self.special:
+            return True
         if "directory" in (before.kind, wanted.kind) and self.now.kind in ("absent", "directory"):
             return False
         return not self.now.same_content(before) and not self.now.same_content(wanted)
 
     def diff(self, content: Content) -> str:
         """Return what somebody changed since, from what must stand there to what does."""
-        before = self.step.before
+        before, name = self.step.before, one_line(self.step.path)
+        if self.special:
+            return f"{name} is a pipe, a socket or a device now; move it away first\n"
         if self.now.kind == "directory":
-            return f"{one_line(self.step.path)} is a folder now; move it away first, unless it is empty\n"
+            return f"{name} is a folder now; move it away first, unless it is empty\n"
+        if self.now.kind == "symlink" and before.kind != "symlink" and self.data is not None:
+            return f"{name} is a link to {one_line(os.fsdecode(self.data))} now\n"
         if max(before.size, self.now.size) > HELD_BYTES:
             return large_diff(self.step.path, before, self.now)
         known = content(before) if before.digest else None
@@ -104,8 +112,9 @@ class Steps:
             for step in self.steps:
                 with folders.of(step.path) as folder:
                     name = os.path.basename(step.path)
-                    found = (ABSENT, None) if folder is None else state_in(folder, name, HELD_BYTES)
-                yield Standing(step, *found)
+                    now, data = (ABSENT, None) if folder is None else state_in(folder, name, HELD_BYTES)
+                    special = folder is not None and now.kind == "absent" and is_special(folder, name)
+                yield Standing(step, now, data, special)
 
     @property
     def _flush_each(self) -> bool:

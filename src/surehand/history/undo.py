@@ -39,7 +39,7 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
         for each in _steps(history, plan, roots_of).standing()
         if each.changed or (each.step.path in plan.broken and not each.now.same_content(each.step.after or ABSENT))
     ]
-    if conflicts and not force:
+    if conflicts and (not force or any(each.special for each in conflicts)):
         raise _changed_since(history, plan, conflicts)
     missing = [step.path for step in plan.steps if not _available(history, plan, step)]
     if missing:
@@ -96,7 +96,8 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     paths = [conflict.step.path for conflict in conflicts]
     word = "Undo" if plan.kind == "undo" else "Redo"
     diff = _join_diffs(conflict.diff(history.source) for conflict in conflicts)
-    what = "is gone (moved or deleted)" if all(each.now.kind == "absent" for each in conflicts) else "changed"
+    gone = all(each.now.kind == "absent" and not each.special for each in conflicts)
+    what = "is gone (moved or deleted)" if gone else "changed"
     lost = "What would be lost" if what == "changed" else "What stood there"
     later = _later(history, plan, paths)
     many, more = len(later) > 1, f" and {len(later) - _NAMED:,} more" if len(later) > _NAMED else ""
@@ -106,15 +107,19 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
     return ToolFailure(
         f"{word} refused: {', '.join(map(one_line, paths))} {what} since. {lost}:\n{diff}",
         code="precondition_failed",
-        hint=f"{first}{_try_merging(plan)}Use force (`--force`) to overwrite them anyway; the present "
-        "content is recorded and can be restored.",
+        hint=first + _offer_ways(plan, conflicts),
         details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
     )
 
 
-def _try_merging(plan: Plan) -> str:
-    merging = "Use merge (`--merge`) to keep what was changed in other lines since. "
-    return merging if not plan.merges and any(each.before.kind == "file" for each in plan.steps) else ""
+def _offer_ways(plan: Plan, conflicts: list[Standing]) -> str:
+    if any(each.special for each in conflicts):
+        return "Move away what stands in the way, then try again."
+    merging = not plan.merges and any(each.now.kind == each.step.before.kind == "file" for each in conflicts)
+    merge = "Use merge (`--merge`) to keep what was changed in other lines since. " if merging else ""
+    return (
+        f"{merge}Use force (`--force`) to overwrite them anyway; the present content is recorded and can be restored."
+    )
 
 
 def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
