@@ -272,7 +272,7 @@ def test_a_line_has_the_class_of_its_least_safe_part(command: str, expected: str
 def test_a_report_says_why_it_is_not_read_only() -> None:
     report = _report("git -c core.autocrlf=x log > out")
     assert report.reasons == (
-        "`git -c` before the subcommand is not known to only read",
+        "`git -c` before the subcommand is not known to be read-only",
         "`> out` writes",
     )
 

@@ -293,7 +293,7 @@ def leaves(effects: Iterable[Effect], cwd: str, roots: Roots) -> str:
     for place in (place for run in runs for place in _folders_of(run)):
         path = posixpath.join(cwd, os.path.expanduser(place))
         if _outside(path, roots):
-            return f"{path} is outside the folder this agent is confined to, and the command is not known to only read"
+            return f"{path} is outside the folder this agent is confined to, and the command may not be read-only"
     return ""
 
 

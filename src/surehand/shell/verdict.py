@@ -34,7 +34,7 @@ def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[s
     parsed = options.parse(words, known)
     for word in parsed.unknown:
         if word.literal:
-            return Verdict(f"`{name} {word.text}` is not known to only read")
+            return Verdict(f"`{name} {word.text}` is not known to be read-only")
         if not known.all_harmless:
             return Verdict(f"`{name} {word.text}` could be an option")
     return _judge_operands(name, parsed, known, follows)
@@ -47,13 +47,13 @@ def _judge_operands(name: str, parsed: Parsed, known: Flags, following: tuple[st
     if name.startswith("git ") and _shows_signatures(parsed):
         return Verdict(f"`{name}` that shows signatures runs a program")
     if kind == "none" and operands:
-        return Verdict(f"`{name}` with the operand {operands[0].text!r} is not known to only read")
+        return Verdict(f"`{name}` with the operand {operands[0].text!r} is not known to be read-only")
     if kind in ("one", "onetext") and (len(parsed.operands) > 1 or any(word.many for word in parsed.operands)):
         return Verdict(f"`{name}` writes its second operand")
     if kind == "date" and any(not word.text.startswith("+") for word in operands):
         return Verdict("`date` with a time sets the clock")
     if kind == "key" and (len(operands) != 1 or "." not in operands[0].text or not operands[0].literal):
-        return Verdict(f"`{name}` is not known to only read")
+        return Verdict(f"`{name}` is not known to be read-only")
     if kind == "names" and any("/" in word.text or word.path for word in operands):
         return Verdict(f"`{name}` of a file runs a formatter on it")
     follows = parsed.has(*following)

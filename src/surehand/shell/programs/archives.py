@@ -18,7 +18,7 @@ _TAR_LIST = re.compile(r"-?[tvzjJa]*t[tvzjJa]*f?")
 
 def _judge_tar(words: Sequence[Word]) -> Verdict:
     if not words or any(word.kind == "opaque" for word in words):
-        return Verdict("`tar` is not known to only read")
+        return Verdict("`tar` is not known to be read-only")
     first = words[0].text
     rest = list(words[1:])
     if first == "--list":
@@ -30,7 +30,7 @@ def _judge_tar(words: Sequence[Word]) -> Verdict:
     elif rest and rest[0].literal and rest[0].text.startswith("--file="):
         rest[0] = Word(rest[0].text.partition("=")[2])
     if any(word.may_be_flag for word in rest):
-        return Verdict("`tar` with these options is not known to only read")
+        return Verdict("`tar` with these options is not known to be read-only")
     if rest and ":" in rest[0].text:
         return Verdict("`tar` takes a name with a colon for one on another host")
     return Verdict(reads=tuple(rest[:1]))

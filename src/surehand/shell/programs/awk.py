@@ -109,11 +109,11 @@ def _judge_awk(words: Sequence[Word]) -> Verdict:
     parsed = options.parse(words, _AWK, permute=False)
     rest = parsed.operands or list(words[parsed.used :])
     if parsed.unknown or not rest:
-        return Verdict("`awk` with these options is not known to only read")
+        return Verdict("`awk` with these options is not known to be read-only")
     if any(value.kind == "opaque" for _, value in parsed.options if value is not None):
         return Verdict("an option of `awk` is not literal", unreadable=True)
     if not rest[0].literal or not reads_only(rest[0].text):
-        return Verdict("the program of `awk` is not known to only read", unreadable=not rest[0].literal)
+        return Verdict("the program of `awk` is not known to be read-only", unreadable=not rest[0].literal)
     return judge_files("awk", [word for word in rest[1:] if not re.match(r"[A-Za-z_]\w*=", word.text)])
 
 

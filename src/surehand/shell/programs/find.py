@@ -93,7 +93,7 @@ def _problem_of(words: Sequence[Word]) -> str:
     while index < len(rest):
         taken = _count_words(rest, index)
         if not taken:
-            return f"`find {rest[index].text}` is not known to only read"
+            return f"`find {rest[index].text}` is not known to be read-only"
         index += taken
     return ""
 

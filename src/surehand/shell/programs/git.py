@@ -194,17 +194,17 @@ def _judge_git(words: Sequence[Word]) -> Verdict:
     before = options.parse(words, options.flags(_GLOBAL), permute=False)
     rest = list(words[before.used :])
     if before.unknown:
-        return Verdict(f"`git {before.unknown[0].text}` before the subcommand is not known to only read")
+        return Verdict(f"`git {before.unknown[0].text}` before the subcommand is not known to be read-only")
     if not rest or not rest[0].literal:
         return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
     revisions = words[: words.index(Word("--"))] if Word("--") in words else words
     if any(word.kind == "opaque" for word in words) or any(word.path for word in revisions):  # a file named like one
         return Verdict("a word of `git` is not literal", unreadable=True)
     if not all(_HARMLESS_SETTING.fullmatch(each.text) for each in before.values("-c")):
-        return Verdict("`git -c` before the subcommand is not known to only read")
+        return Verdict("`git -c` before the subcommand is not known to be read-only")
     folders = before.values("-C")
     if len(folders) > 1:
-        return Verdict("`git` with several -C is not known to only read")
+        return Verdict("`git` with several -C is not known to be read-only")
     verdict = _judge_subcommand(rest[0].text, rest[1:])
     here = folders[0] if folders else Word(".")
     if not verdict.problem and before.used < len(words) and rest[0].text != "version":
@@ -232,7 +232,7 @@ def _judge_subcommand(name: str, words: list[Word]) -> Verdict:
         name = "diff --no-index"  # its operands are files, wherever they lie
     if name in SUBCOMMANDS:
         return judge_words(f"git {name}", words, options.flags(SUBCOMMANDS[name]))
-    verdict = Verdict(f"`git {name}` is not a known read")
+    verdict = Verdict(f"`git {name}` is not known to be read-only")
     for wanted, line in FORMS.get(name, ()):
         known = options.flags(line)
         rest = _words_of_form(wanted, words, known)

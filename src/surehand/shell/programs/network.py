@@ -99,7 +99,7 @@ _IP = re.compile(
 def _judge_ip(words: Sequence[Word]) -> Verdict:
     if all(word.literal for word in words) and _IP.fullmatch(" ".join(word.text for word in words)):
         return Verdict()
-    return Verdict("`ip` is not known to only read")
+    return Verdict("`ip` is not known to be read-only")
 
 
 PROGRAMS: tuple[Program, ...] = (

@@ -46,11 +46,11 @@ class Form:
         known = options.flags(re.sub(r"(?<!\S)-(?=[A-Za-z])", "--", self.options) if self.whole else self.options)
         parsed = options.parse(given, known)
         if self.needs and not parsed.has(*self.needs):
-            return Verdict(f"`{title}` without {' or '.join(self.needs)} is not known to only read")
+            return Verdict(f"`{title}` without {' or '.join(self.needs)} is not known to be read-only")
         if len(parsed.operands) < self.least:
-            return Verdict(f"`{title}` alone is not known to only read")
+            return Verdict(f"`{title}` alone is not known to be read-only")
         if odd := next((word for word in parsed.operands if self.operand and not _fits(word, self.operand)), None):
-            return Verdict(f"`{title} {odd.text}` is not known to only read", unreadable=not odd.literal)
+            return Verdict(f"`{title} {odd.text}` is not known to be read-only", unreadable=not odd.literal)
         verdict = judge_words(title, given, known)
         verdict.follows = verdict.recursive = self.everything or verdict.recursive
         return verdict
@@ -157,8 +157,8 @@ class Program:
             return Verdict()
         call = Call(self, name, words)
         if not self.has_rules_of_its_own:
-            return call.judge_options() if self.reads else Verdict(f"`{name}` is not a known read")
-        verdict = Verdict(f"`{name}` is not a known read") if self.check is None else self.check(call)
+            return call.judge_options() if self.reads else Verdict(f"`{name}` is not known to be read-only")
+        verdict = Verdict(f"`{name}` is not known to be read-only") if self.check is None else self.check(call)
         for form in self.forms if verdict.problem else ():
             begins = form.words.split()
             if [word.text for word in words[: len(begins)] if word.literal] != begins:
@@ -220,7 +220,7 @@ def listing(asks: str, line: str) -> Check:
 
     def check(call: Call) -> Verdict:
         if not options.parse(call.words, known).has(*asks.split()):
-            return Verdict(f"`{call.name}` is not known to only read")
+            return Verdict(f"`{call.name}` is not known to be read-only")
         return judge_words(call.name, call.words, known)
 
     return check
@@ -253,7 +253,7 @@ def own_options(pattern: str) -> Check:
             if word.literal and word.text == "--":
                 break
             if word.text.startswith("-") and not (word.text.startswith("--") or compiled.fullmatch(word.text)):
-                return Verdict(f"`{call.name} {word.text}` is not known to only read")
+                return Verdict(f"`{call.name} {word.text}` is not known to be read-only")
         return call.judge_options()
 
     return check

@@ -155,7 +155,7 @@ _SED = options.flags(
 def _judge_sed(words: Sequence[Word]) -> Verdict:
     parsed = options.parse(words, _SED)
     if parsed.unknown:
-        return Verdict(f"`sed {parsed.unknown[0].text}` is not known to only read")
+        return Verdict(f"`sed {parsed.unknown[0].text}` is not known to be read-only")
     scripts = parsed.values("-e", "--expression")
     files = parsed.operands if scripts else parsed.operands[1:]
     given = scripts or parsed.operands[:1]
@@ -163,7 +163,7 @@ def _judge_sed(words: Sequence[Word]) -> Verdict:
         return Verdict(f"the script of `sed` is not literal: {opaque.text}", unreadable=True)
     # Each `-e` is a line of one script: `-e '/a/{' -e p -e '}'`.
     if not parsed.has("--sandbox") and not reads_only("\n".join(script.text for script in given)):
-        return Verdict("the script of `sed` is not known to only read")
+        return Verdict("the script of `sed` is not known to be read-only")
     return judge_files("sed", files)
 
 
