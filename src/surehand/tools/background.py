@@ -20,7 +20,7 @@ from surehand.core.tasks import Status as BoardStatus
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Run
 from surehand.tools.bash_command import BashArgs, command_of, describe, journal_of, why_unrecorded
-from surehand.tools.settling import Settling
+from surehand.tools.collect_changes import ChangeCollector
 from surehand.tools.tasks import BOARD
 
 if TYPE_CHECKING:
@@ -187,13 +187,13 @@ class BackgroundTasks:
     async def _wait(
         self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, plan: Plan, journal: str | None
     ) -> Ended:
-        settling = Settling("Bash", describe(args), plan, plan.still_absent(), journal)
+        collector = ChangeCollector("Bash", describe(args), plan, plan.still_absent(), journal)
         try:
             return await task.run.finish(args.timeout / 1000)
         finally:
             task.stdout.close()
             task.stderr.close()
-            task.recorded = await settling.settle(ctx, task.run.ended)
+            task.recorded = await collector.collect(ctx, task.run.ended)
             if (board := self._session.peek(BOARD)) is not None:
                 board.refresh(task.id)
 

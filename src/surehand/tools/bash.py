@@ -35,9 +35,9 @@ from surehand.tools.bash_command import (
     why_unrecorded,
 )
 from surehand.tools.bash_result import Call, Outcome, Printed, result
+from surehand.tools.collect_changes import ChangeCollector
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
-from surehand.tools.settling import Settling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -179,7 +179,8 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         printed.close()
         if staging is not None:
             await staging.settle()
-        recorded = await Settling("Bash", describe(args), launcher.plan, absent, journal).settle(ctx, outcome.ended)
+        collector = ChangeCollector("Bash", describe(args), launcher.plan, absent, journal)
+        recorded = await collector.collect(ctx, outcome.ended)
     unrecorded, warning = why_unrecorded(args, ctx, launcher), shells.take_warning()
     call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), unrecorded, warning)
     return result(ctx, call, printed, outcome, recorded)

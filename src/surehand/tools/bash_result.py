@@ -17,7 +17,7 @@ from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Runner
 from surehand.shell.classes import head_share
 from surehand.shell.programs import exit_1_means_no, program_of
-from surehand.tools.settling import KEPT_HINT, put_back_message
+from surehand.tools.collect_changes import KEPT_HINT, put_back_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

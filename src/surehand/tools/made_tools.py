@@ -136,7 +136,7 @@ class Workshop:
         """Run a version of a tool in a process of its own and return its result."""
         from surehand.commands.output import Stream  # lazy: output, 4 ms
         from surehand.commands.session import SHELLS  # lazy: session, 40 ms
-        from surehand.tools.settling import Settling  # lazy: settling, 40 ms
+        from surehand.tools.collect_changes import ChangeCollector  # lazy: collect_changes, 40 ms
 
         shells = self._session.keep(SHELLS)
         launcher = await (shells.launcher() if version.changes_files else self._reading())
@@ -153,12 +153,12 @@ class Workshop:
         journal = None
         if version.changes_files and launcher.records:
             journal = shells.journal(Author.of(ctx, name, name), launcher.plan)
-        settling = Settling(name, name, launcher.plan, launcher.plan.still_absent(), journal)
+        collector = ChangeCollector(name, name, launcher.plan, launcher.plan.still_absent(), journal)
         run = launcher.run(command, take, printed.feed, journal=journal)
         try:
             ended = await run.finish(TIMEOUT_S)
         finally:
-            recorded = await settling.settle(ctx, run.ended)
+            recorded = await collector.collect(ctx, run.ended)
         result = _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
         return result if journal or not version.changes_files else _mark_unrecorded(result)
 
@@ -271,7 +271,7 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
     if recorded is None:
         return result
     if recorded.put_back:
-        from surehand.tools.settling import KEPT_HINT, put_back_message  # lazy: settling, 40 ms
+        from surehand.tools.collect_changes import KEPT_HINT, put_back_message  # lazy: collect_changes, 40 ms
 
         raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
     undo = (

@@ -1,4 +1,4 @@
-"""Settling what follows a program that may have changed files: what none may change is put back, the rest recorded."""
+"""Collect changes of files that a program made: revert those that no program may make, record the others."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def put_back_message(who: str, paths: Sequence[str]) -> str:
 
 
 @frozen
-class Settling:
-    """What is known of a program before it runs; `absent` are the paths no program may make, while they are not."""
+class ChangeCollector:
+    """Collects what one program changed, by its plan and journal; `absent` lists paths that none may create."""
 
     tool: str
     description: str
@@ -47,38 +47,38 @@ class Settling:
     absent: Sequence[str]
     journal: str | None
 
-    async def settle(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
-        """Put back and bring in what it changed; None when that is nothing."""
+    async def collect(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
+        """Revert what it may not change, record the rest in the history; return None if it changed nothing."""
         if self.journal is None:
-            return _with_put_back(None, (*trespasses(self.absent), *self._programs(ctx, ended, None)))
-        recorded = await asyncio.shield(asyncio.to_thread(self._settle_log, ctx, self.journal, ended))
+            return _add_put_back(None, (*trespasses(self.absent), *self._remove_programs(ctx, ended, None)))
+        recorded = await asyncio.shield(asyncio.to_thread(self._collect_log, ctx, self.journal, ended))
         for each in recorded.files[:100] if recorded else ():
             change = recorded.change_id if recorded else ""
             ctx.session.emit("file_changed", tool=self.tool, call_id=ctx.call.id, path=each.path, change_id=change)
         return recorded
 
-    def _settle_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
-        """Do so with what the keeper wrote down."""
+    def _collect_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
+        """Collect from the change log that the launcher's keeper wrote."""
         from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
 
         log = ChangeLog(folder)
         beyond = [path for path in self.absent if not inside(path, self.plan.roots)]
-        made = (*trespasses(beyond), *self._programs(ctx, ended, log))
-        return _with_put_back(self._bring_in(ctx, log, ended), made)
+        made = (*trespasses(beyond), *self._remove_programs(ctx, ended, log))
+        return _add_put_back(self._record_log(ctx, log, ended), made)
 
-    def _programs(self, ctx: ToolContext, ended: Ended | None, log: ChangeLog | None) -> list[str]:
-        """Take away what repositories it made would run as the user: hooks, settings, and what leads to others."""
+    def _remove_programs(self, ctx: ToolContext, ended: Ended | None, log: ChangeLog | None) -> list[str]:
+        """Remove what repositories it made would run as the user (hooks, settings, links to others), and return it."""
         if not self.plan.contained or (log is None and protocol.abilities().seccomp):
             return []  # not contained, or it only looked
-        told = ended.journal if ended is not None and log is not None else None
-        if told is None or told["lost"] or log is None:
+        facts = ended.journal if ended is not None and log is not None else None
+        if facts is None or facts["lost"] or log is None:
             touched = git_paths(self.plan.roots)
         else:
-            touched = [*map(os.fsdecode, told["git"]), *log.entries]
+            touched = [*map(os.fsdecode, facts["git"]), *log.entries]
         return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.plan), self.plan)
 
-    def _bring_in(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
-        """Bring what changed into the history; what the program answered must not be lost when that fails."""
+    def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
+        """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
         from surehand.history.change_logs import free_reserve  # lazy: change_logs, 2 ms
         from surehand.history.command_changes import (  # lazy: command_changes, 25 ms
             INTERRUPTED,
@@ -98,29 +98,29 @@ class Settling:
             if facts is not None and not facts["count"]:
                 ctx.session.keep(SHELLS).finish_journal(log.folder)
                 return None
-            if (forbidden := self._forbidden(ctx)) is not None:
+            if (forbidden := self._make_forbidden(ctx)) is not None:
                 back = put_back(log, forbidden)
             if facts is not None and facts["threads"]:
                 lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.plan.roots))))
             # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Author.of(ctx, self.tool, self.description), note=note)
-            history, tell = ctx.session.keep(HISTORY), _tell_on_loop(ctx)
+            history, progress = ctx.session.keep(HISTORY), _make_progress(ctx)
             try:
-                recorded = record(history, log, who, lost, tell)
+                recorded = record(history, log, who, lost, progress)
             except (ToolFailure, OSError):  # one that passes must not cost the undo; a full disk has room set aside
                 free_reserve(log.folder)
-                recorded = find_recorded(history, log, who) or record(history, log, who, lost, tell)
+                recorded = find_recorded(history, log, who) or record(history, log, who, lost, progress)
             ctx.session.keep(SHELLS).finish_journal(log.folder)
         except (ToolFailure, OSError) as problem:
             # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
             return Recorded("", (), f"{problem}. What it changed is kept, and is brought in with the next undo", back)
         finally:
             ctx.session.keep(SHELLS).release_journal(log.folder)
-        return _with_put_back(recorded, back)
+        return _add_put_back(recorded, back)
 
-    def _forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
-        """Return what tells of a path whether no program may change it; None when it may change all it reaches."""
+    def _make_forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
+        """Return a test for paths that no program may change; None if it may change all it reaches."""
         kept, paths = ctx.session.keeps_as_is, self.plan.refused
         if not paths:
             return kept
@@ -128,21 +128,21 @@ class Settling:
         return refused if kept is None else lambda path: refused(path) or kept(path)
 
 
-def _tell_on_loop(ctx: ToolContext) -> Callable[[int, int], None]:
-    """Return what tells, from a thread, those who watch a call how far the recording of its changes has come."""
+def _make_progress(ctx: ToolContext) -> Callable[[int, int], None]:
+    """Return a function that reports the progress of the recording from a thread to the event loop."""
 
-    def tell(done: int, total: int) -> None:
-        said = partial(ctx.progress, f"recording what it changed: {done:,} of {total:,}", done=done, total=total)
+    def report(done: int, total: int) -> None:
+        send = partial(ctx.progress, f"recording what it changed: {done:,} of {total:,}", done=done, total=total)
         try:
             if ctx.loop is not None:
-                ctx.loop.call_soon_threadsafe(said)
+                ctx.loop.call_soon_threadsafe(send)
         except RuntimeError:
             pass  # the loop has ended; the recording goes on
 
-    return tell
+    return report
 
 
-def _with_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
+def _add_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded | None:
     if not paths:
         return recorded
     from surehand.history.command_changes import Recorded  # lazy: command_changes, 25 ms
