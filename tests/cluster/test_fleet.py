@@ -53,15 +53,15 @@ async def test_a_workspace_travels_once_and_then_only_what_is_new(nodes: Nodes, 
     (work / "big.bin").write_bytes(os.urandom(1 << 20))
     async with Fleet(nodes.address) as fleet:
         first = await fleet.session(work, labels={"zone": "b"})
-        host = first.seat.host.actor  # type: ignore[union-attr]
+        host = first.placement.host.actor  # type: ignore[union-attr]
         (work / "new.txt").write_text("new\n")
         sent: list[int] = []
         added = fleet._open_on
 
-        async def counting(seat: Any, session: Any) -> Any:
+        async def counting(placement: Any, session: Any) -> Any:
             missing = await host.find_missing.remote(sorted(session.checkpoint.snapshot.digests))
             sent.append(len(missing))
-            return await added(seat, session)
+            return await added(placement, session)
 
         fleet._open_on = counting  # type: ignore[method-assign]
         await fleet.session(work, labels={"zone": "b"})
@@ -224,11 +224,11 @@ async def test_a_session_with_a_process_of_its_own_shares_with_nobody(nodes: Nod
     async with Fleet(nodes.address) as fleet:
         shared = [await fleet.session(work, labels={"zone": "a"}) for _ in range(2)]
         own = await fleet.session(work, labels={"zone": "a"}, own_process=True)
-        assert shared[0].seat is not None
-        assert shared[1].seat is not None
-        assert own.seat is not None
-        assert shared[0].seat.host is shared[1].seat.host
-        assert own.seat.host is not shared[0].seat.host
+        assert shared[0].placement is not None
+        assert shared[1].placement is not None
+        assert own.placement is not None
+        assert shared[0].placement.host is shared[1].placement.host
+        assert own.placement.host is not shared[0].placement.host
         assert (await own.call("Read", {"file_path": "a.txt"})).ok
         results = await own.run_calls([ToolCall("Read", {"file_path": "a.txt"}) for _ in range(20)])
         assert all(result.ok for result in results)

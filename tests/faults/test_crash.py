@@ -208,7 +208,7 @@ def close_at_points(folder: Path, most: int | None) -> None:
     for name, data in old.items():
         bench.put(name, data)
         bench.write(name, "new\n")
-    bench.history.settle()
+    bench.history.flush()
     whole = tracing.trace(lambda: Workbench(_copy(template, folder / "count")).history.close())
     assert whole.status == 0
     for point in range(1, whole.calls + 1, 1 if most is None else max(1, whole.calls // most)):

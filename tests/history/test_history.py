@@ -19,7 +19,7 @@ from surehand.files.text import Splice, apply_splices
 from surehand.history import log
 from surehand.history.contents import DELTA_DEPTH, digest_parts
 from surehand.history.history import History
-from surehand.history.recovery import recover, settle_interrupted
+from surehand.history.recovery import recover, recover_interrupted
 from surehand.history.words import ABSENT, Author, Compensation, FileChange, FileState
 
 MB = 1024 * 1024
@@ -173,7 +173,7 @@ def test_a_history_damaged_in_part_gives_way_to_a_new_one(folder: str, damage: C
     history.close()
     damage(os.path.join(folder, "history.db"))
     history, notes = opened(folder)
-    assert settle_interrupted(history) == ""
+    assert recover_interrupted(history) == ""
     if damage is damage_tables:  # found only by who needs the table: one call fails and says so, the next one works
         with pytest.raises(ToolFailure, match="it was set aside, and a new one begins"):
             record(history, "/f", b"b", b"c")
@@ -277,7 +277,7 @@ def test_a_confirmation_does_not_overrule_another_process(folder: str, tmp_path:
     assert recover(other) == [pending.id]
     with other.transaction():
         other.log.set_state([pending.id], "undone")
-    mine.settle()
+    mine.flush()
     found = mine.change(pending.id)
     assert found is not None
     assert found.state == "undone"

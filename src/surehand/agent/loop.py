@@ -161,14 +161,14 @@ class Loop:
         """What came of the latest question so far; whole also when it was interrupted."""
         self._room = Room()
         self._spent = spent
-        self._unsettled: Mapping[int, ToolResult] | None = None
+        self._interrupted: Mapping[int, ToolResult] | None = None
         self.restart(transcript or Transcript())
         self._on_text: Callable[[str], None] = on_text or (lambda text: None)
         self._on_thought: Callable[[str], None] = on_thought or (lambda text: None)
 
     def restart(self, transcript: Transcript) -> None:
         """Go on from a transcript, as a rewind leaves it."""
-        self.messages, self._unsettled = list(transcript.messages), transcript.settled
+        self.messages, self._interrupted = list(transcript.messages), transcript.interrupted
 
     async def ask(self, prompt: Prompt) -> Outcome:
         """Ask one question and loop until the model answers or a limit is met: one turn of the session.
@@ -184,7 +184,7 @@ class Loop:
         self.busy = True
         try:
             async with limit:
-                await self._settle()
+                await self._answer_interrupted()
                 self.session.emit("turn_started", turn=self.session.begin_turn(), prompt=message.text[:PROMPT_SHOWN])
                 self._say(replace(message, text=self._with_notices(message.text)))
                 await self._take_turns(outcome)
@@ -220,11 +220,11 @@ class Loop:
                 return
             await self._answer(message.calls, {})
 
-    async def _settle(self) -> None:
+    async def _answer_interrupted(self) -> None:
         """Answer the calls of a turn that a crash interrupted: those that began are not made again."""
-        if self._unsettled is None:
+        if self._interrupted is None:
             return
-        known, self._unsettled = self._unsettled, None
+        known, self._interrupted = self._interrupted, None
         calls = self.messages[-1].calls
         if began := ", ".join(call.name for position, call in enumerate(calls) if position in known):
             told = (

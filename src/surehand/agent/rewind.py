@@ -23,7 +23,7 @@ from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session, name_problem
 from surehand.core.tasks import Task, TaskBoard
 from surehand.history.history import HISTORY
-from surehand.history.recovery import settle_interrupted
+from surehand.history.recovery import recover_interrupted
 
 PROMPT_SHOWN: Final = 500
 """Characters of a prompt that a checkpoint holds; the whole is in the transcript."""
@@ -294,7 +294,7 @@ class SessionRewinder:
     def _change_made_by(self, call_id: str) -> str:
         """Return the change that a rewind's own call made, if it came to that."""
         history = self.session.keep(HISTORY)
-        settle_interrupted(history)
+        recover_interrupted(history)
         return next((each.id for each in history.changes(call_id=call_id)), "")
 
     async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:

@@ -37,7 +37,7 @@ class Transcript:
     """A conversation as its journal has it."""
 
     messages: tuple[Message, ...] = ()
-    settled: Mapping[int, ToolResult] | None = None
+    interrupted: Mapping[int, ToolResult] | None = None
     """When the last turn's calls were interrupted: results by position for those that began."""
     checkpoints: tuple[Checkpoint, ...] = ()
     rewound: tuple[Rewound, ...] = ()
@@ -123,14 +123,14 @@ class _Reader:
 
     def finish(self) -> Transcript:
         messages = _drop_torn(self.messages)
-        settled = None
+        interrupted = None
         if messages and messages[-1].calls:
-            settled = {
+            interrupted = {
                 position: self.results.get(call.id) or interrupted_result(call)
                 for position, call in enumerate(messages[-1].calls)
                 if call.id in self.results or call.id in self.calls
             }
-        return Transcript(tuple(messages), settled, tuple(self.checkpoints), tuple(self.rewound), self.begun)
+        return Transcript(tuple(messages), interrupted, tuple(self.checkpoints), tuple(self.rewound), self.begun)
 
 
 def interrupted_result(call: ToolCall) -> ToolResult:

@@ -48,14 +48,14 @@ class HostHandle:
         self.fetching: asyncio.Task[None] | None = None
 
 
-class Seat:
-    """The place of one session: its host, and what is reserved for it."""
+class Placement:
+    """Where one session runs: its host, and the resources reserved for it."""
 
     def __init__(self, host: HostHandle, group: Any) -> None:
         self.host = host
         self.group = group
         self.gone = asyncio.Event()
-        """Set once it is known that this place is no more."""
+        """Set once the host is known to be lost."""
 
     @property
     def node(self) -> str:
@@ -209,58 +209,58 @@ class Fleet:
         """Open a session from a checkpoint; the checkpoint itself stays as it is."""
         held = Checkpoint(checkpoint.snapshot, checkpoint.journal, checkpoint.workspace, checkpoint.base)
         session = RemoteSession(self, spec, needs, held, own_process=own_process)
-        await self._seat(session)
+        await self._assign(session)
         self.sessions[session.id] = session
         return session
 
     async def close_session(self, session: RemoteSession) -> None:
         """End a session and give back its place."""
         self.sessions.pop(session.id, None)
-        seat = session.seat
+        placement = session.placement
         session.fail(StateError(f"the session {session.id} is closed"))
-        if seat is None:
+        if placement is None:
             return
-        if not seat.host.lost:
+        if not placement.host.lost:
             with contextlib.suppress(Exception):
-                await seat.host.actor.close_session.remote(session.id)
-        self._free(seat)
+                await placement.host.actor.close_session.remote(session.id)
+        self._free(placement)
         if self._detach:
             await asyncio.to_thread(self._cluster.release_named, session.id)
-        if not seat.host.shared:
-            self._drop_host(seat.host)
+        if not placement.host.shared:
+            self._drop_host(placement.host)
 
     # -- placement ------------------------------------------------------------------------------------------------
 
-    async def _seat(self, session: RemoteSession) -> None:
-        """Find a place for a session and open it there; on a node that dies meanwhile, try the next."""
+    async def _assign(self, session: RemoteSession) -> None:
+        """Assign a session to a host and open it there; if the node dies meanwhile, try the next."""
         if self.waiting >= self._queue:
             raise ToolFailure(
                 f"{self.waiting} sessions are already waiting for a slot",
                 code="queue_full",
                 hint="Close sessions, add nodes, or raise `queue`.",
             )
-        while not await self._try_seat(session):
+        while not await self._try_assign(session):
             pass
 
-    async def _try_seat(self, session: RemoteSession) -> bool:
-        """Return whether a session has found a place; False where its node died meanwhile."""
+    async def _try_assign(self, session: RemoteSession) -> bool:
+        """Return True once a session is open on a host, False if its node died meanwhile."""
         try:
-            seat = await self._find_seat(session)
+            placement = await self._find_placement(session)
         except Exception as problem:
             if is_lost(problem):
                 return False
             raise
         try:
-            session.settle(seat, await self._open_on(seat, session))
+            session.attach(placement, await self._open_on(placement, session))
         except BaseException as problem:
-            self._free(seat)
+            self._free(placement)
             if not is_lost(problem):
                 raise as_failure(problem) from None
-            self.report_lost(seat.host)
+            self.report_lost(placement.host)
             return False
         return True
 
-    async def _find_seat(self, session: RemoteSession) -> Seat:
+    async def _find_placement(self, session: RemoteSession) -> Placement:
         needs, group = session.needs, None
         self.waiting += 1
         try:
@@ -275,7 +275,7 @@ class Fleet:
         finally:
             self.waiting -= 1
         try:
-            return Seat(await self._host_on(node, shared=not session.own_process), group)
+            return Placement(await self._host_on(node, shared=not session.own_process), group)
         except BaseException:
             self._give_back(node, group)
             raise
@@ -318,8 +318,8 @@ class Fleet:
                     self._room.clear()
                     await self._room.wait()
 
-    def _free(self, seat: Seat) -> None:
-        self._give_back(seat.node, seat.group)
+    def _free(self, placement: Placement) -> None:
+        self._give_back(placement.node, placement.group)
 
     def _give_back(self, node: str, group: Any) -> None:
         self._occupied[node] -= 1
@@ -356,9 +356,9 @@ class Fleet:
         self._hosts = [each for each in self._hosts if each is not host]
         self._cluster.kill(host.actor)
 
-    async def _open_on(self, seat: Seat, session: RemoteSession) -> Mapping[str, Any]:
+    async def _open_on(self, placement: Placement, session: RemoteSession) -> Mapping[str, Any]:
         """Send what the node does not have of the workspace, and open the session there."""
-        actor, held = seat.host.actor, session.checkpoint
+        actor, held = placement.host.actor, session.checkpoint
         wanted = held.snapshot.digests | (held.base.digests if self._detach else set[str]())
         missing = await actor.find_missing.remote(sorted(wanted))
         parts = split_pieces(missing, self.pieces)
@@ -381,18 +381,18 @@ class Fleet:
     async def _move_all(self, host: HostHandle) -> None:
         host.heard.forget_running()
         self._cluster.kill(host.actor)  # one that only could not be reached must not go on beside its successor
-        gone = [session for session in self.sessions.values() if session.seat and session.seat.host is host]
+        gone = [session for session in self.sessions.values() if session.placement and session.placement.host is host]
         for session in gone:
-            if session.seat is not None:
-                self._free(session.seat)
-            await session.unsettle()
+            if session.placement is not None:
+                self._free(session.placement)
+            await session.detach()
         self._tell(f"the node {host.node} is gone; {len(gone)} sessions continue elsewhere from their last checkpoint")
         for session in gone:
             self._start(self._move(session))
 
     async def _move(self, session: RemoteSession) -> None:
         try:
-            await self._seat(session)
+            await self._assign(session)
         except Exception as problem:
             failure = problem if isinstance(problem, SurehandError) else StateError(f"it cannot be reopened: {problem}")
             session.fail(failure)
@@ -461,7 +461,7 @@ class Fleet:
                         self.pieces.add(data)
                 held = Checkpoint(snapshot, exported["journal"], exported["workspace"], base)
                 session = RemoteSession(self, spec, Needs(), held, own_process=False)
-                session.settle(Seat(host, None), {"again": exported["again"], "workspace": exported["workspace"]})
+                session.attach(Placement(host, None), {"again": exported["again"], "workspace": exported["workspace"]})
                 self._occupied[host.node] += 1
                 self.sessions[id] = session
 

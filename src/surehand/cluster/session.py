@@ -20,7 +20,7 @@ from surehand.workspaces.snapshot import Snapshot, compare
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
-    from surehand.cluster.fleet import Fleet, Seat
+    from surehand.cluster.fleet import Fleet, Placement
     from surehand.cluster.host import SessionSpec
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class RemoteSession:
         self.needs = needs
         self.own_process = own_process
         self.checkpoint = checkpoint
-        self._seat: Seat | None = None
+        self._placement: Placement | None = None
         self._again: frozenset[str] = frozenset()
         self._ready = asyncio.Event()
         self._problem: SurehandError | None = None
@@ -58,7 +58,7 @@ class RemoteSession:
     @property
     def node(self) -> str:
         """The id of the node it lives on; empty while it has none."""
-        return self._seat.node if self._seat is not None else ""
+        return self._placement.node if self._placement is not None else ""
 
     @property
     def workspace(self) -> str:
@@ -66,40 +66,40 @@ class RemoteSession:
         return self.checkpoint.workspace
 
     @property
-    def seat(self) -> Seat | None:
+    def placement(self) -> Placement | None:
         """Where it lives; None while it has no place."""
-        return self._seat
+        return self._placement
 
-    def settle(self, seat: Seat, opened: Mapping[str, Any]) -> None:
-        """Take a place; what waited for one goes on."""
-        self._seat = seat
+    def attach(self, placement: Placement, opened: Mapping[str, Any]) -> None:
+        """Go on where the session was opened; calls that waited for it proceed."""
+        self._placement = placement
         self._again = frozenset(opened["again"])
         self.checkpoint.begin_anew(opened["workspace"])
         self._ready.set()
 
-    async def unsettle(self) -> None:
-        """Give up a place that is gone."""
+    async def detach(self) -> None:
+        """Leave a host that is lost; calls wait until the session is attached again."""
         self._ready.clear()
-        seat, self._seat = self._seat, None
+        placement, self._placement = self._placement, None
         self.moves += 1
         await self.checkpoint.give_up()
-        if seat is not None:
-            seat.gone.set()
+        if placement is not None:
+            placement.gone.set()
 
     def fail(self, problem: SurehandError) -> None:
         """Have every call say why there is no session any more."""
         self._problem = problem
         self._ready.set()
-        if self._seat is not None:
-            self._seat.gone.set()
+        if self._placement is not None:
+            self._placement.gone.set()
 
-    async def _wait_for_seat(self) -> Seat:
+    async def _wait_for_placement(self) -> Placement:
         await self._ready.wait()
         if self._problem is not None:
             raise self._problem
-        if self._seat is None:
+        if self._placement is None:
             raise StateError(f"the session {self.id} is closed")
-        return self._seat
+        return self._placement
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -134,18 +134,18 @@ class RemoteSession:
                 return ToolResult.failed(error).with_meta(tool=name, call_id=call.id)
 
     async def _call_once(self, call: ToolCall, dry_run: bool) -> ToolResult:
-        seat = await self._wait_for_seat()
+        placement = await self._wait_for_placement()
         life = self.checkpoint.life
 
         async def complete() -> ToolResult:
-            result, delta = await self._reach(seat, "call", call, dry_run)
+            result, delta = await self._reach(placement, "call", call, dry_run)
             if delta is not None and not await self.checkpoint.take(delta, self._fleet.pieces, life):
                 raise _Lost
             return result
 
-        return await self._cancellable(seat, call.id, complete())
+        return await self._cancellable(placement, call.id, complete())
 
-    async def _cancellable(self, seat: Seat, name: str, work: Coroutine[Any, Any, T]) -> T:
+    async def _cancellable(self, placement: Placement, name: str, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something the host does; cancelled here, it is cancelled there at once.
 
         What it changed until then comes home all the same: what follows builds on it.
@@ -156,19 +156,19 @@ class RemoteSession:
         except asyncio.CancelledError:
             if not doing.done():
                 with contextlib.suppress(Exception):
-                    await seat.host.actor.cancel.remote(self.id, name)
+                    await placement.host.actor.cancel.remote(self.id, name)
                 await asyncio.wait({doing}, timeout=_CANCEL_S)
             doing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             raise
 
-    async def _reach(self, seat: Seat, method: str, *args: Any) -> Any:
+    async def _reach(self, placement: Placement, method: str, *args: Any) -> Any:
         """Call a method of the host."""
         try:
-            return await getattr(seat.host.actor, method).remote(self.id, *args)
+            return await getattr(placement.host.actor, method).remote(self.id, *args)
         except Exception as problem:
             if is_lost(problem):
-                self._fleet.report_lost(seat.host)
-                await seat.gone.wait()
+                self._fleet.report_lost(placement.host)
+                await placement.gone.wait()
                 raise _Lost from None
             raise as_failure(problem) from None
 
@@ -195,9 +195,11 @@ class RemoteSession:
 
     async def run(self, function: str, payload: Any) -> Any:
         """Run `module:function(session, pieces, payload)` on the node; its packages must have the module."""
-        seat = await self._wait_for_seat()
+        placement = await self._wait_for_placement()
         try:
-            return await self._cancellable(seat, f"run {function}", self._reach(seat, "run", function, payload))
+            return await self._cancellable(
+                placement, f"run {function}", self._reach(placement, "run", function, payload)
+            )
         except _Lost:
             raise ToolFailure(_LOST.format(function), hint=_LOOK, details={"may_have_run": True}) from None
 
@@ -223,7 +225,7 @@ class RemoteSession:
         result = await app.apply_patch(patch, description=description or f"Pull the session {self.id}")
         if result.ok:
             self.checkpoint.base = snapshot
-            await self._reach(await self._wait_for_seat(), "set_base", snapshot.to_dict())
+            await self._reach(await self._wait_for_placement(), "set_base", snapshot.to_dict())
         return result
 
     async def fork(self, count: int = 1) -> list[RemoteSession]:
@@ -238,11 +240,11 @@ class RemoteSession:
 
     async def save(self) -> None:
         """Bring home what changed since the last call: what background commands did, too."""
-        seat, life = await self._wait_for_seat(), self.checkpoint.life
+        placement, life = await self._wait_for_placement(), self.checkpoint.life
         try:
-            delta = await self._reach(seat, "checkpoint")
+            delta = await self._reach(placement, "checkpoint")
         except _Lost:
-            await self._wait_for_seat()  # it goes on from its last checkpoint, which is at home
+            await self._wait_for_placement()  # it goes on from its last checkpoint, which is at home
             return
         await self.checkpoint.take(delta, self._fleet.pieces, life)
 

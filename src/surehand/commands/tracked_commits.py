@@ -55,7 +55,7 @@ class Staging:
         await staging._run("add", "-u", "--", *staged)
         return staging
 
-    async def settle(self) -> None:
+    async def restore_index(self) -> None:
         """Take back what is in the index and was not committed, but for what the line itself had added."""
         for path, entry in self._before.items():
             if await self._run("diff", "--cached", "--quiet", "--", path):

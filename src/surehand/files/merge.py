@@ -339,13 +339,13 @@ def _compact(side: _Side, other: _Side) -> None:
     group, beside = _Group(side), _Group(other)
     while True:
         if group.end > group.start:
-            _settle(group, beside)
+            _slide_group(group, beside)
         if not group.go_on():
             return
         beside.go_on()
 
 
-def _settle(group: _Group, beside: _Group) -> None:
+def _slide_group(group: _Group, beside: _Group) -> None:
     while True:
         size, matches = group.end - group.start, False
         while group.slide_up():

@@ -124,7 +124,7 @@ class History(Store):
     ) -> str:
         """Confirm a change whose new content was not known when it began; return its id.
 
-        Never fails: the files are changed already. What cannot be confirmed now is settled at the next opening.
+        Never fails: the files are changed already. What cannot be confirmed now is recovered at the next opening.
         """
         first = files[0]
         try:
@@ -140,13 +140,13 @@ class History(Store):
     def commit_reversal(self, pending: Pending) -> str:
         """Confirm an undo or redo together with the states of what it is about; return what could not be done.
 
-        Never fails: the files are changed already, and the next look at the history settles the rest.
+        Never fails: the files are changed already, and the next look at the history recovers the rest.
         """
         try:
             with self.transaction():
                 self.log.confirm([pending.id])
                 if change := self.log.get(pending.id):
-                    self.log.settle_reversal(change)
+                    self.log.update_reversed(change)
         except ToolFailure as problem:
             return f"it is made, and will be confirmed in the history later: {problem}"
         self._bound()
@@ -166,9 +166,9 @@ class History(Store):
             with ExitStack() as stack:
                 folders = {**recovery.open_folders(change, stack), os.path.dirname(change.files[0].path): folder}
                 if may_have_happened:
-                    return bool(recovery.settle_change(self, change, folders))
+                    return bool(recovery.recover_change(self, change, folders))
                 recovery.strike(self, change, folders)
-        except (ToolFailure, OSError):  # a full disk; the next opening settles it
+        except (ToolFailure, OSError):  # a full disk; the next opening recovers it
             pass
         return False
 
@@ -202,7 +202,7 @@ class History(Store):
         entry = replace(_entry(who, (), "undo", (change_id,), ""), state="done", parts={change_id: (CALL_MADE,)})
         with self.transaction():
             id = self.log.add(entry)
-            self.log.settle_reversal(replace(entry, id=id))
+            self.log.update_reversed(replace(entry, id=id))
         return id
 
     def record_made_again(self, who: Author, change_id: str, made: str, *, redo: str, undos: Sequence[str]) -> str:
@@ -394,23 +394,23 @@ def _open(session: Session) -> History:
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
     history = History(folder, limit, lambda text: session.emit("note", message=text))
-    if problem := recovery.settle_interrupted(history):
+    if problem := recovery.recover_interrupted(history):
         session.emit("note", message=problem)
     return history
 
 
 @contextmanager
 def open_to_look(state_dir: str, note: Callable[[str], None]) -> Generator[History]:
-    """Open the history of a workspace by its state folder, settled after a crash; nothing is dropped from it.
+    """Open the history of a workspace by its state folder, recovered after a crash; nothing is pruned.
 
-    It answers also where nothing can be written; what is not settled then is noted.
+    It answers also where nothing can be written; what is not recovered then is noted.
     """
     folder = os.path.join(state_dir, "history")
     # A command that was killed may be all there is: its change log becomes the first change.
     is_there = any(os.path.isdir(os.path.join(state_dir, name)) for name in ("history", "journals"))
     history = History(folder if is_there else None, sys.maxsize, note)
     try:
-        if problem := recovery.settle_interrupted(history):
+        if problem := recovery.recover_interrupted(history):
             note(problem)
         yield history
     finally:

@@ -221,7 +221,7 @@ class Log:
         )
 
     def confirm(self, ids: Sequence[str]) -> None:
-        """Confirm changes that happened as they were written down, unless somebody else has settled them by now."""
+        """Confirm changes that happened as they were written down, unless another process has recovered them by now."""
         self._database.executemany(
             "UPDATE change SET state='done', temporary='' WHERE number=? AND state='intent'", [(int(id),) for id in ids]
         )
@@ -239,7 +239,7 @@ class Log:
         """Set what an undo or redo is about."""
         self._database.execute("UPDATE change SET about=? WHERE number=?", (json.dumps(about), int(id)))
 
-    def settle_reversal(self, change: Change) -> None:
+    def update_reversed(self, change: Change) -> None:
         """Set the states of what an undo took back, or of what a redo brought back."""
         taken = self.partial_undos()
         if change.kind == "redo":

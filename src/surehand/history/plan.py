@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.history.history import History
-from surehand.history.recovery import settle_interrupted
+from surehand.history.recovery import recover_interrupted
 from surehand.history.words import ABSENT, CALL_MADE, Change, FileChange, FileState
 
 LAST_TURN: Final = "last"
@@ -94,7 +94,7 @@ class Wish:
 def plan_undo(history: History, wish: Wish | None = None) -> Plan:
     """Plan to take back what is wished: by default the last change of all."""
     wish = wish or Wish()
-    settle_interrupted(history)  # a change of another process that was only begun, or not confirmed yet
+    recover_interrupted(history)  # a change of another process that was only begun, or not confirmed yet
     if wish.change_id is not None:
         return _plan_one(history, _get_known(history, wish.change_id))
     changes = _chosen(history, wish)
@@ -105,7 +105,7 @@ def plan_undo(history: History, wish: Wish | None = None) -> Plan:
 
 def recent_session(history: History, wants: Wants) -> str | None:
     """Return the session that made the most recent change of files wanted, taken back or not; None: nobody did."""
-    settle_interrupted(history)
+    recover_interrupted(history)
     for change in history.latest_first("+kind = 'change' AND state != 'intent'"):
         if change.compensation is not None or any(map(wants, change.files)):
             return change.main_session_id
@@ -114,7 +114,7 @@ def recent_session(history: History, wants: Wants) -> str | None:
 
 def plan_redo(history: History, *, change_id: str | None = None, session_id: str | None = None) -> Plan:
     """Plan to bring back what the latest undo (or the one named, by its own id or by what it took back) took away."""
-    settle_interrupted(history)
+    recover_interrupted(history)
     if change_id is None:
         undos = history.standing("undo", limit=1, session_id=session_id)
     else:

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 def recover(history: History) -> list[str]:
-    """Settle every change whose process is gone; return the ids of those that turned out to have happened."""
-    settled = _recover_commands(history)
+    """Recover every change whose process is gone; return the ids of those that turned out to have happened."""
+    happened = _recover_commands(history)
     abandoned = False
     for change in history.begun():
         with ExitStack() as stack:
             folders = open_folders(change, stack)
             if all(try_lock(fd) for fd in folders.values() if fd is not None):
                 abandoned = True
-                settled += settle_change(history, change, folders)
+                happened += recover_change(history, change, folders)
     if abandoned:
         history.remove_strays()
-    return settled
+    return happened
 
 
 def _recover_commands(history: History) -> list[str]:
@@ -51,8 +51,8 @@ def _has_entries(folder: str) -> bool:
         return False
 
 
-def settle_interrupted(history: History) -> str:
-    """Settle what killed processes left, as far as the history can be written; return why something is left, or ""."""
+def recover_interrupted(history: History) -> str:
+    """Recover what killed processes left, if the history can be written; return why something is left, or ""."""
     problem = history.unwritable
     try:
         if not problem:
@@ -61,19 +61,19 @@ def settle_interrupted(history: History) -> str:
         problem = str(failure)
     if not problem:
         return ""
-    left = "; interrupted calls are not recovered until then" if _is_unsettled(history) else ""
+    left = "; interrupted calls are not recovered until then" if _has_interrupted(history) else ""
     return f"{problem}: it is shown as it was last written{left}"
 
 
 def _recover_new(history: History) -> None:
-    """Settle a history; a damaged one has given way to a new one, which has nothing to settle."""
+    """Recover, twice if need be: a damaged history has given way to a new one, which has nothing to recover."""
     try:
         recover(history)
     except ToolFailure:
         recover(history)
 
 
-def _is_unsettled(history: History) -> bool:
+def _has_interrupted(history: History) -> bool:
     return _has_entries(_change_logs(history)) or bool(history.begun())
 
 
@@ -98,7 +98,7 @@ def open_folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
     return opened
 
 
-def settle_change(history: History, change: Change, folders: Mapping[str, int | None]) -> list[str]:
+def recover_change(history: History, change: Change, folders: Mapping[str, int | None]) -> list[str]:
     """Strike a change that was only begun, or confirm it, by what its paths hold; the caller has their folders' locks.
 
     Returns its id when it turned out to have happened.
@@ -121,7 +121,7 @@ def settle_change(history: History, change: Change, folders: Mapping[str, int | 
     with history.transaction():
         history.log.finish(change.id, files)
         if change.about:
-            history.log.settle_reversal(change)
+            history.log.update_reversed(change)
     return [change.id]
 
 

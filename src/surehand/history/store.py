@@ -180,7 +180,7 @@ class Store:
         if self._confirmed:
             self.log.confirm(self._confirmed)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Write down what is confirmed only in memory."""
         if self._confirmed:
             with self.transaction():
@@ -190,7 +190,7 @@ class Store:
     def _hold_to_read(self) -> Generator[None]:
         """Hold the database with all that is confirmed in it; on a full disk, in a transaction that never happens."""
         try:
-            self.settle()
+            self.flush()
         except ToolFailure:
             with self._hold_database():
                 self._database.execute("BEGIN IMMEDIATE")

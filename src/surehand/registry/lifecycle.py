@@ -232,7 +232,7 @@ class Lifecycle:
             life.state = "ready"
             life.past.append(("executing", "ready", time(), ""))
         else:
-            self._settle(life)
+            self._choose_state(life)
 
     def enable(self, name: str, why: str = "enabled") -> None:
         """Let a disabled tool be called again; nothing happens to one that already may."""
@@ -250,7 +250,7 @@ class Lifecycle:
 
     # Inside --------------------------------------------------------------------------------------------------------
 
-    def _settle(self, life: Life) -> None:
+    def _choose_state(self, life: Life) -> None:
         """Choose the state after the last call: ready, error, or disabled when errors repeat."""
         spoiled, life.spoiled = life.spoiled, False
         if not spoiled:

@@ -20,7 +20,7 @@ _PAUSE_S: Final = 0.001
 
 
 class CommandRun:
-    """One command under way; a sandbox says how it is signalled, and calls `settle` when it has ended."""
+    """One command under way; a sandbox says how it is signalled, and calls `set_ended` when it has ended."""
 
     def __init__(self) -> None:
         self.stopped = ""
@@ -86,9 +86,9 @@ class CommandRun:
     def fail(self, why: str) -> None:
         """End it without an exit code, because of `why`."""
         if not self._ended.done():
-            self.settle(Ended(exit_code=-1, wall_s=self.wall_s, stopped=self.stopped or why))
+            self.set_ended(Ended(exit_code=-1, wall_s=self.wall_s, stopped=self.stopped or why))
 
-    def settle(self, ended: Ended) -> None:
+    def set_ended(self, ended: Ended) -> None:
         """Take the rest of its output, close what is open, and tell who waits how it ended."""
         for timer in self._timers:
             timer.cancel()

@@ -184,7 +184,7 @@ class PlainRun(CommandRun):
             pass  # the loop is closed: nobody waits any more
 
     def _tell(self, ended: Ended) -> None:
-        self.settle(replace(ended, stopped=self.stopped or ended.stopped))
+        self.set_ended(replace(ended, stopped=self.stopped or ended.stopped))
 
 
 def _signal_group(leader: int, number: int) -> bool:

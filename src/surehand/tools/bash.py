@@ -178,7 +178,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     finally:
         printed.close()
         if staging is not None:
-            await staging.settle()
+            await staging.restore_index()
         collector = ChangeCollector("Bash", describe(args), launcher.plan, absent, journal)
         recorded = await collector.collect(ctx, outcome.ended)
     unrecorded, warning = why_unrecorded(args, ctx, launcher), shells.take_warning()

@@ -25,7 +25,7 @@ from surehand.files.paths import readable_roots
 from surehand.history import undo
 from surehand.history.history import HISTORY, History
 from surehand.history.plan import LAST_TURN, Plan, PlannedCall, Wants, Wish, plan_redo, plan_undo, recent_session
-from surehand.history.recovery import settle_interrupted
+from surehand.history.recovery import recover_interrupted
 from surehand.history.steps import CarriedOut
 from surehand.history.words import ABSENT, Author, Change, FileChange
 from surehand.search.kept_files import KeptFiles
@@ -89,7 +89,7 @@ class ChangesArgs(Args):
 def list_changes(args: ChangesArgs, ctx: ToolContext) -> ToolResult:
     """Return the changes of the workspace, newest first."""
     history = ctx.session.keep(HISTORY)
-    problem = settle_interrupted(history)
+    problem = recover_interrupted(history)
     changes = history.changes(
         limit=args.limit,
         session_id=None if args.session is None else _session_id(args.session),

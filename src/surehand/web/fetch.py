@@ -74,7 +74,7 @@ async def system_resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
 
-    def settle(result: list[str] | OSError) -> None:
+    def set_result(result: list[str] | OSError) -> None:
         if not answer.done():
             answer.set_exception(result) if isinstance(result, OSError) else answer.set_result(result)
 
@@ -85,7 +85,7 @@ async def system_resolve(host: str, port: int) -> list[str]:
         except (OSError, UnicodeError) as problem:
             result = problem if isinstance(problem, OSError) else OSError(str(problem))
         try:
-            loop.call_soon_threadsafe(settle, result)
+            loop.call_soon_threadsafe(set_result, result)
         except RuntimeError:
             pass  # the loop is closed: nobody waits any more
 

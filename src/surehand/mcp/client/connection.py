@@ -65,7 +65,7 @@ class Connection:
         self._pauses_s = pauses_s
         self._client: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._settled = asyncio.Event()
+        self._attempted = asyncio.Event()
         self._refresh = asyncio.Event()
         self._lost = asyncio.Event()
 
@@ -82,7 +82,7 @@ class Connection:
         """Return when the server can be called; raise ToolFailure, which says why, when it cannot."""
         if self._task is None and self.state != "closed":
             self._task = asyncio.get_running_loop().create_task(self._supervise())
-        await self._settled.wait()
+        await self._attempted.wait()
         if self.state != "ready":
             raise self.unavailable()
 
@@ -148,7 +148,7 @@ class Connection:
     async def close(self) -> None:
         """End the connection, and the server's process with it."""
         self._become("closed")
-        self._settled.set()
+        self._attempted.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -157,7 +157,7 @@ class Connection:
 
     async def _supervise(self) -> None:
         while self.state != "closed":
-            self._settled.clear()
+            self._attempted.clear()
             self._become("connecting")
             try:
                 await self._live()
@@ -168,7 +168,7 @@ class Connection:
             self._client = None
             self.attempts += 1
             self._become("lost")
-            self._settled.set()
+            self._attempted.set()
             await asyncio.sleep(self._pauses_s[min(self.attempts, len(self._pauses_s)) - 1])
 
     async def _live(self) -> None:
@@ -196,7 +196,7 @@ class Connection:
                 self._client, self.problem, self.attempts = client, "", 0
                 await self._found(tools)
                 self._become("ready")
-                self._settled.set()
+                self._attempted.set()
                 await self._stay(client, ended)
                 self.problem = why() or self.problem or "the session has ended"
             finally:

@@ -36,11 +36,11 @@ class Run(CommandRun):
         try:
             self._open(command, stdout, stderr, journal)
         except OSError as problem:
-            self.settle(Ended(exit_code=-1, stopped="it was never started"))
+            self.set_ended(Ended(exit_code=-1, stopped="it was never started"))
             raise SandboxFailure(f"the system could not start it: {problem.strerror}") from problem
 
     def _open(self, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
-        """Open all that is handed over; `settle` closes it again when the last does not open."""
+        """Open all that is handed over; `set_ended` closes it again when the last does not open."""
         if journal is not None:
             self.for_keeper.append(open_journal(journal))
         self.for_command.append(in_memory(marshal.dumps(_payload(command))))
@@ -111,7 +111,7 @@ class Run(CommandRun):
             return
         status = report["status"]
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        self.settle(
+        self.set_ended(
             Ended(
                 exit_code=128 + number if number else os.WEXITSTATUS(status),
                 signal=number,
@@ -125,10 +125,10 @@ class Run(CommandRun):
             )
         )
 
-    def settle(self, ended: Ended) -> None:
+    def set_ended(self, ended: Ended) -> None:
         """End it for all who wait: for its end, or for an answer of its keeper."""
         self.seat = None
-        super().settle(ended)
+        super().set_ended(ended)
         for answer in self._answers:
             answer.set_exception(SandboxFailure("the command has ended"))
 
