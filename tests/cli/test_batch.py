@@ -65,7 +65,15 @@ def test_a_check_that_fails_for_want_of_permission_says_so(work: Path) -> None:
     tasks = write_tasks(work, {"id": "refused", "calls": [bash], "check": "grep -q 'a + b' sum.py"})
     out = str(work.parent / "results.jsonl")
     done = surehand("batch", tasks, "--out", out, "--text", cwd=work)
-    assert "Bash was not allowed, and the check ended with exit code 1" in done.stderr
+    assert "Bash needs permission and did not get it" in done.stderr
+    assert "; the check ended with exit code 1" in done.stderr
+
+
+def test_a_check_that_fails_after_a_failed_call_names_that_call(work: Path) -> None:
+    tasks = write_tasks(work, {"id": "unread", "calls": [edit("a + b")], "check": "grep -q 'a + b' sum.py"})
+    done = surehand("batch", tasks, "--out", str(work.parent / "results.jsonl"), "--text", cwd=work)
+    assert "Edit: File has not been read yet" in done.stderr
+    assert "; the check ended with exit code 1" in done.stderr
 
 
 def test_a_model_works_on_each_task_of_its_own(work: Path, stub: Stub) -> None:

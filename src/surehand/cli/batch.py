@@ -247,16 +247,23 @@ def _reason(result: TaskResult) -> str:
         return ""
     if result.error is not None:
         return ": " + visible(result.error.get("message", ""), lines=False)
+    cause = _find_cause(result)
     if result.check is not None and not result.check.get("ok"):
-        errors: list[tuple[str, dict[str, Any]]] = [(call["tool"], call.get("error") or {}) for call in result.calls]
-        refused = next((tool for tool, error in errors if error.get("code") == "permission_denied"), None)
-        why = f"{refused} was not allowed, and " if refused else ""
-        return f": {why}the check ended with exit code {result.check.get('exit_code')}"
-    failed = next((call for call in result.calls if not call.get("ok")), None)
-    if failed is not None and (error := failed.get("error")):
-        tool, message = failed["tool"], error["message"]
-        return ": " + visible(message if message.startswith(tool) else f"{tool}: {message}", lines=False)
+        return f": {cause and cause + '; '}the check ended with exit code {result.check.get('exit_code')}"
+    if cause:
+        return f": {cause}"
     return f": it ended with {result.stop}" if result.stop else ""
+
+
+def _find_cause(result: TaskResult) -> str:
+    """Return which call failed and why; a model may recover from a failed call, but not from a refused one."""
+    for call in result.calls:
+        tool: str = call["tool"]
+        error: dict[str, str] = call.get("error") or {}
+        if error and (not result.turns or result.check is None or error.get("code") == "permission_denied"):
+            message = error["message"]
+            return visible(message if message.startswith(tool) else f"{tool}: {message}", lines=False)
+    return ""
 
 
 def format_summary(summary: dict[str, Any]) -> str:
