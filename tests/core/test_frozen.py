@@ -50,6 +50,17 @@ def test_fields_are_taken_by_position_and_by_name_with_defaults() -> None:
     assert (Point(1).y, Point(1, 2).y, Point(x=1, y=3).y) == (0, 2, 3)
 
 
+def test_the_first_objects_of_a_class_are_made_like_all_that_follow() -> None:
+    @frozen
+    class Fresh(Point):
+        note: str = field(default="", repr=False)
+
+    made = [Fresh(1, tags=["a"]) for _ in range(20)]  # `__init__` is compiled on the way
+    assert len(set(map(repr, made))) == 1
+    assert all(each == made[0] and each.note == "" for each in made)
+    assert Fresh(1).tags is not Fresh(1).tags
+
+
 @pytest.mark.parametrize("wrong", [lambda: Point(), lambda: Point(1, 2, [], 4), lambda: Point(1, z=3)])  # type: ignore[call-arg]
 def test_wrong_arguments_are_refused(wrong: Callable[[], Any]) -> None:
     with pytest.raises(TypeError):

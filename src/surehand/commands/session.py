@@ -6,11 +6,11 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands.environment import DEFAULT_PATH, CleanEnvironment
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import replace_values
 from surehand.core.secrets import is_secret
 from surehand.core.session import Kept
 from surehand.files.paths import workspace_failure
@@ -208,7 +208,7 @@ class Shells:
             return None
         try:
             self._dry_run_runner = await protocol.choose().start(
-                replace(self.closed_plan(namespaces=True), network=False)
+                replace_values(self.closed_plan(namespaces=True), network=False)
             )
         except SandboxFailure as failure:
             protocol.choose().note_failure(str(failure))
@@ -274,7 +274,7 @@ class Shells:
             return None
         cache = locations.server_cache(self.session.workspace)
         plan = self.closed_plan(namespaces=protocol.abilities().namespaces)
-        launcher = await self._launch(replace(plan, network=True, writable=(*plan.writable, cache)))
+        launcher = await self._launch(replace_values(plan, network=True, writable=(*plan.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
 
@@ -291,7 +291,7 @@ class Shells:
             await self._close_idle()
             able = protocol.abilities().namespaces
             plan = self.closed_plan(namespaces=able, shown=shown)
-            self._for_tools[key] = known = await self._launch(replace(plan, network=plan.network or network))
+            self._for_tools[key] = known = await self._launch(replace_values(plan, network=plan.network or network))
         return known
 
     def _put_off_rest(self) -> None:
@@ -466,7 +466,7 @@ class Shells:
             uncovered=uncovered,
         )
         hidden = tuple(os.path.join(self.private_dir, name) for name in (DRY_RUNS, GIT_INFO))
-        return replace(plan, sockets=self._foreign(plan.sockets), hidden=hidden)
+        return replace_values(plan, sockets=self._foreign(plan.sockets), hidden=hidden)
 
     def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
         """Leave out sockets of the session's own servers: in the machine's network they cannot be told from others'.

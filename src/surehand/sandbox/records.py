@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, names_of
 from surehand.files.trees import remove_tree
 from surehand.state import locations
 from surehand.state.json_file import write_private_json
@@ -45,7 +44,8 @@ class Record:
         record = cls(session_id, workspace, own, started_at(own) or 0, launcher, started_at(launcher) or 0, private_dir)
         try:
             locations.private_dir(_folder())
-            write_private_json(record._path, asdict(record), flush=False)  # of no use after a power cut
+            facts = {name: getattr(record, name) for name in names_of(record)}
+            write_private_json(record._path, facts, flush=False)  # of no use after a power cut
         except OSError:
             pass
         return record
