@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from surehand.core.patterns import lazy_pattern
 from surehand.files.protected_paths import inside
 
 SECRET_NAMES: Final = frozenset(
@@ -36,11 +37,11 @@ SECRET_NAMES: Final = frozenset(
 )
 
 # A part of the name, between underscores or at an end of it: KEYBOARD and TOKENIZERS_PARALLELISM are no secrets.
-_SECRET: Final = re.compile(
+_SECRET: Final = lazy_pattern(
     r"(?i)(^|_)(api_?keys?|keys?|access_?key|private_?key|[a-z]*tokens?|[a-z]*secrets?|pass|passwd|[a-z]*password"
     r"|passphrase|[a-z]*credentials?|creds?|auth|pat|dsn|cookie)(_|$)|(?i:apikey|password|secret|credential)"
 )
-_HARMLESS: Final = re.compile(r"(?i)^(TOKENIZERS_|KEYBOARD|.*_(KEY|TOKEN)_(PATH|FILE|DIR|ID)_ONLY$)|^(XAUTHORITY)$")
+_HARMLESS: Final = lazy_pattern(r"(?i)^(TOKENIZERS_|KEYBOARD|.*_(KEY|TOKEN)_(PATH|FILE|DIR|ID)_ONLY$)|^(XAUTHORITY)$")
 
 # What changes the meaning of a command line behind the back of whoever judged it.
 _MEDDLING: Final = frozenset(
@@ -87,7 +88,7 @@ SETTLED: Final[Mapping[str, str]] = {
 """Nobody is there to turn a page, to type a password or to write in an editor: git takes a message as it stands."""
 
 
-_SECRET_VALUE: Final = re.compile(
+_SECRET_VALUE: Final = lazy_pattern(
     r"^[a-z][a-z0-9+.-]*://[^/\s@:]*:[^/\s@]+@"  # a password in an address
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"
     r"|^(?:gh[pousr]_|github_pat_|glpat-|sk-|sk_live_|rk_live_|xox[abprs]-|AKIA|ASIA)[\w-]{12,}$"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_ASKED: Final = re.compile(
+from surehand.core.patterns import lazy_pattern
+
+_ASKED: Final = lazy_pattern(
     r"a (?:terminal|tty) is required|no tty present|must be run from a terminal|not a (?:tty|terminal)"
     r"|could not read (?:Username|Password)|terminal prompts disabled|Host key verification failed"
     r"|EOFError: EOF when reading a line|Inappropriate ioctl for device|cannot open '?/dev/tty|/dev/tty: No such device"
@@ -21,7 +23,7 @@ HINT: Final = (
     "--no-input, --batch), pipe the answer in, or ask the user to run it."
 )
 
-_PROMPT: Final = re.compile(r"\S[?:>] \Z|#\? \n?\Z")
+_PROMPT: Final = lazy_pattern(r"\S[?:>] \Z|#\? \n?\Z")
 _READERS: Final = frozenset({"read", "select"})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from surehand.core.frozen import field, frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.options import names
 from surehand.shell.variables import setting_problem, variable_problem
 from surehand.shell.word import Word
@@ -22,7 +23,7 @@ TELLS: Final = (
 )
 """How bash tells it; to stand before `||`, where `set -e` and a trap on errors do not count."""
 
-_LINE: Final = re.compile(
+_LINE: Final = lazy_pattern(
     r"declare -f\S* (?P<function>\S+)|alias (?P<alias>[^=\s]+)=.*|builtin hash -p (?P<program>.+) (?P<hashed>\S+)"
     r"|trap -- .*\b(?P<trap>DEBUG|ERR|RETURN|SIGCHLD)|enable (?P<builtin>.+)"
     r"|declare -(?P<attributes>\S+) (?P<variable>\w+)(?:=(?P<value>.*))?",
@@ -38,17 +39,17 @@ _HARMLESS_OPTIONS: Final = names(
     "errexit nounset pipefail xtrace verbose expand_aliases checkwinsize interactive-comments"
 )
 """Options of the shell that change no word's meaning."""
-_FOR_LANGUAGES: Final = re.compile(
+_FOR_LANGUAGES: Final = lazy_pattern(
     r"(?:PYTHON|PIP_|PYTEST_|UV_|POETRY_|NODE_|NPM_|npm_|YARN_|PNPM_|DENO_|BUN_|JAVA_|JDK_|GO|CGO_|CARGO_|RUST|RUBY|GEM_|"
     r"BUNDLE_|PERL|PHP|LUA_|DOTNET_|CMAKE_|MAKE|CCACHE_).*|CC|CXX|C(?:XX|PP)?FLAGS|LDFLAGS"
 )
 """Variables that only languages and builders heed."""
-_LANGUAGES: Final = re.compile(
+_LANGUAGES: Final = lazy_pattern(
     r"(?:py|pip|uv|poetry|tox|ruff|mypy|node|np[mx]|yarn|pnpm|deno|bun|java|mvn|gradle|go|cargo|rust|ruby|gem|bundle|rake|"
     r"perl|php|lua|dotnet|c?make|ninja|cc|c\+\+|gcc|g\+\+|clang|tsc|jest).*"
 )
 
-_SETS: Final = re.compile(r"[=(){}]|\b(?:for|select|function|coproc)\b")
+_SETS: Final = lazy_pattern(r"[=(){}]|\b(?:for|select|function|coproc)\b")
 """Signs of assignments, functions and loops; a redirection to a variable has braces."""
 _SETTERS: Final = names(
     """. source eval exec export declare typeset local readonly unset alias unalias hash trap set shopt enable read
@@ -169,17 +170,17 @@ class Memory:
         return found != wanted or (remembered is not None and os.path.realpath(remembered) != wanted)
 
 
-_SHELL_HEEDS: Final = re.compile(
+_SHELL_HEEDS: Final = lazy_pattern(
     r"BASH.*|LC_.*|LANG.*|GLOB.*|HIST.*|COMP.*|MAIL.*|IFS|PS[0-9]|CDPATH|HOME|PATH|ENV|EXECIGNORE|FIGNORE|FUNCNEST|FCEDIT|"
     r"POSIXLY_CORRECT|TIMEFORMAT|TMOUT|TMPDIR|TZ|CHILD_MAX|IGNOREEOF|INPUTRC|INSIDE_EMACS|PROMPT_.*|READLINE_.*|TEXTDOMAIN.*"
 )
 """All that the manual of bash says it uses itself; what is not exported is seen by nobody else."""
-_SHELL_SETS: Final = re.compile(
+_SHELL_SETS: Final = lazy_pattern(
     r"_|MAPFILE|REPLY|(?:OLD)?PWD|OPT(?:IND|ARG|ERR)|PIPESTATUS|COPROC.*|LINES|COLUMNS|LINENO|DIRSTACK|HISTCMD|S?RANDOM|"
     r"SECONDS|EPOCH.*|FUNCNAME|GROUPS|BASH.*|COMP.*|READLINE_.*"
 )
 """What bash sets by itself, whatever a line names."""
-_WORD: Final = re.compile(r"\w+")
+_WORD: Final = lazy_pattern(r"\w+")
 _OPTIONS: Final = frozenset({"SHELLOPTS", "BASHOPTS"})
 
 

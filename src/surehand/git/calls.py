@@ -7,38 +7,39 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 
 Reach: TypeAlias = Literal["history", "commits", "trees", "blobs"]
 """What is printed: changes of all commits that lead to the revisions, or of those named; whole trees; objects."""
 
-_BEFORE: Final = re.compile(
+_BEFORE: Final = lazy_pattern(
     r"-P|--(?:no-pager|no-optional-locks|(?:literal|glob|noglob|icase)-pathspecs|no-replace-objects|no-lazy-fetch|no-advice)"
 )
-_PATCH: Final = re.compile(
+_PATCH: Final = lazy_pattern(
     r"-[a-zA-Z]*[puUcL].*|-W|--(?:patch|unified|cc|remerge-diff|diff-merges|word-diff|color-words|binary|function-context|"
     r"patch-with-raw|patch-with-stat)(?:=.*|-.*)?"
 )
-_NO_PATCH: Final = re.compile(
+_NO_PATCH: Final = lazy_pattern(
     r"-s|--(?:no-patch|name-only|name-status|stat|numstat|shortstat|raw|dirstat|summary|compact-summary|cumulative)(?:=.*)?"
 )
-_NAMES_ONLY: Final = re.compile(
+_NAMES_ONLY: Final = lazy_pattern(
     r"-[iwvnhHEFGPIaro]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)"
 )
-_OBJECT: Final = re.compile(r"[0-9a-f]{4,64}")
-_IN_FULL: Final = re.compile(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
+_OBJECT: Final = lazy_pattern(r"[0-9a-f]{4,64}")
+_IN_FULL: Final = lazy_pattern(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
 """Options with which a change is printed though its file is marked as one of which none is to be."""
-_TAKES_VALUE: Final = re.compile(
+_TAKES_VALUE: Final = lazy_pattern(
     r"-[nSGOlL]|--(?:since|after|until|before|author|committer|grep|skip|max-count|format|pretty|date|encoding|glob|exclude|"
     r"decorate-refs|diff-algorithm|diff-filter|creation-factor|word-diff-regex|anchored|(?:src|dst|line)-prefix)"
 )
-_TAKES_VALUE_IN_GREP: Final = re.compile(r"-[efmABCO]|--(?:max-depth|threads|context|max-count)")
+_TAKES_VALUE_IN_GREP: Final = lazy_pattern(r"-[efmABCO]|--(?:max-depth|threads|context|max-count)")
 
 
-_MANY: Final = re.compile(
+_MANY: Final = lazy_pattern(
     r"-g|--(?:all|branches|tags|remotes|glob|reflog|walk-reflogs|bisect|alternate-refs|indexed-objects|stdin|merge)(?:=.*)?"
 )
 """Options that name revisions by their kind or elsewhere: everything there is may be meant."""
-_SHOWS_ALIKE: Final = re.compile(
+_SHOWS_ALIKE: Final = lazy_pattern(
     r"-\d+|-n\d*|--max-count(?:=\d+)?|-[puw]+|-U\d+|--(?:patch|stat|oneline|graph|decorate|no-color|color|abbrev-commit|"
     r"date|format|pretty|unified|word-diff|numstat|name-only|name-status|no-ext-diff|no-textconv)(?:=.*)?"
 )

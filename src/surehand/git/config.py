@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.git.wildmatch import translate
 
 READ_LIMIT: Final = 100 << 20
@@ -23,12 +24,12 @@ _CONFIG_LIMIT: Final = 1 << 20
 _INCLUDES: Final = 10
 _NUMBERED: Final = 1000
 """Settings taken from the environment."""
-_SECTION: Final = re.compile(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
-_ENTRY: Final = re.compile(
+_SECTION: Final = lazy_pattern(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
+_ENTRY: Final = lazy_pattern(
     rb"\s*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
     rb'(?:=[ \t]*((?:[^\\\n"#;]|\\\r?\n|\\[^\n]|"(?:[^"\\\n]|\\\r?\n|\\[^\n])*")*))?[^\n]*(?:\n|\Z)'
 )
-_CONDITION: Final = re.compile(
+_CONDITION: Final = lazy_pattern(
     rb"includeif\.(gitdir|gitdir/i|onbranch|hasconfig:remote\.\*\.url):(.*)\.path", re.DOTALL
 )
 _TRUE: Final = frozenset({b"true", b"yes", b"on"})

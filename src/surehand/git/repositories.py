@@ -8,16 +8,16 @@ hooks and objects may lie in another folder again (`commondir`).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.git.config import entries, read_plain
 from surehand.git.index import gitlinks
 
 _SMALL: Final = 1 << 16
-_HEAD: Final = re.compile(rb"ref:\s*refs/|[0-9a-fA-F]{40}")
+_HEAD: Final = lazy_pattern(rb"ref:\s*refs/|[0-9a-fA-F]{40}")
 """How the file begins that says what is checked out."""
 _MOST: Final = 200
 """Repositories inside one that are looked at."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
 
+from surehand.core.patterns import lazy_pattern
 from surehand.git.calls import GitCall, prints
 from surehand.git.config import read_plain, settings_of
 from surehand.git.index import TrackedFile, read_tracked
@@ -25,8 +26,8 @@ _TIMEOUT_S: Final = 10.0
 _MOST: Final = 64 << 20
 """Bytes of names that are looked at."""
 _MOST_TREES: Final = 50
-_LOGGED: Final = re.compile(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
-_NAMED: Final = re.compile(r"([\w./-]*\w)(@\{\d+\})?(?:[~^]\d*)*")
+_LOGGED: Final = lazy_pattern(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
+_NAMED: Final = lazy_pattern(r"([\w./-]*\w)(@\{\d+\})?(?:[~^]\d*)*")
 _KINDS_OF_REFERENCE: Final = ("refs", "refs/tags", "refs/heads", "refs/remotes")
 _clean: dict[tuple[str, tuple[str, ...]], str] = {}
 """Folder of objects and commits → the secret that was found from there, or nothing."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import SECRET_PATTERNS, is_secret
 from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import read_plain, settings_of
@@ -76,23 +77,23 @@ BY_SIZE_AND_TIME: Final = {"core.checkStat": "minimal"}
 """The setting by which git compares of a file's status what a cover can have in common with what it covers."""
 
 _SAFE: Final[dict[str, re.Pattern[str]]] = {
-    "status": re.compile(
+    "status": lazy_pattern(
         r"-[suzb]+.*|--(?:short|branch|show-stash|porcelain|long|untracked-files|ignored|no-renames).*"
     ),
-    "add": re.compile(r"-[Aufnv]+|--(?:all|update|force|dry-run|verbose|no-all|ignore-errors)"),
-    "commit": re.compile(
+    "add": lazy_pattern(r"-[Aufnv]+|--(?:all|update|force|dry-run|verbose|no-all|ignore-errors)"),
+    "commit": lazy_pattern(
         r"-[aqm]+|--(?:all|message|quiet|amend|no-edit|allow-empty|signoff|no-gpg-sign|author|date).*"
     ),
-    "diff": re.compile(
+    "diff": lazy_pattern(
         r"-[wbRMCU]\d*|--(?:cached|staged|stat|numstat|shortstat|name-only|name-status|summary|word-diff|no-color|color|"
         r"check|quiet|exit-code|unified|minimal|patience|histogram|ignore-.*|no-renames|find-renames|merge-base)(?:=.*)?"
     ),
-    "ls-files": re.compile(r"-[cdmostuz]+|--(?:cached|deleted|modified|others|exclude-standard|stage)"),
-    "rm": re.compile(r"-[rqf]+|--cached|--quiet|--force"),
-    "reset": re.compile(r"-q|--quiet|--mixed|--soft"),
-    "restore": re.compile(r"-[Sq]|--staged|--quiet"),
-    "rev-parse": re.compile(r"--(?:show-toplevel|abbrev-ref|short|verify|git-dir|is-inside-work-tree)"),
-    "log": re.compile(
+    "ls-files": lazy_pattern(r"-[cdmostuz]+|--(?:cached|deleted|modified|others|exclude-standard|stage)"),
+    "rm": lazy_pattern(r"-[rqf]+|--cached|--quiet|--force"),
+    "reset": lazy_pattern(r"-q|--quiet|--mixed|--soft"),
+    "restore": lazy_pattern(r"-[Sq]|--staged|--quiet"),
+    "rev-parse": lazy_pattern(r"--(?:show-toplevel|abbrev-ref|short|verify|git-dir|is-inside-work-tree)"),
+    "log": lazy_pattern(
         r"-\d+|-n\d*|--(?:oneline|format|pretty|max-count|all|graph|decorate|stat|name-only|name-status).*"
     ),
 }
@@ -103,7 +104,7 @@ _BY_ANY: Final = frozenset({"post-index-change", "reference-transaction"})
 """Hooks that run whenever git writes its index or a reference, and not only for a commit."""
 
 
-_TAKES_ALL: Final = re.compile(r"-[Aufv]*[Au][Aufv]*|--all|--update")
+_TAKES_ALL: Final = lazy_pattern(r"-[Aufv]*[Au][Aufv]*|--all|--update")
 
 
 def prints_nothing(commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str]) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 
 Git: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[tuple[int, str]]]
 """Runs git with these words in a folder; returns its exit code and what it printed."""
 
-_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
+_BRANCH: Final = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 
 
 async def _must(git: Git, folder: str, *words: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
+from surehand.core.patterns import lazy_pattern
 from surehand.policy.paths import ResolvedPath, Roots, below, fold_name
 from surehand.state import locations
 
@@ -45,7 +46,7 @@ _DISK_WRITERS = (
 _LANGUAGES = (
     r"(python|pypy|perl|ruby|node|deno|bun|php|lua|[gmn]?awk|vim|nvim|vi|ex|emacs|gdb|sqlite3?|psql|mysql|less)[0-9.]*"
 )
-_RUN_IN_TEXT = re.compile(
+_RUN_IN_TEXT = lazy_pattern(
     r"(?:(?:system|exec\w*|popen|run|call|check_\w+|spawn\w*|shell[\w-]*|execute)\s*[\[({\"'`]+\s*[\"'`]*|[!`]\s*|"
     r"\.(?:shell|system)\s+)([a-z][^\"'`);\n]*)",
     re.IGNORECASE,

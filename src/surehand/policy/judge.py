@@ -24,6 +24,7 @@ from surehand.core.effects import (
     WritePath,
 )
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 from surehand.policy.book import Matching
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 
 # Effects that speak for the call; a call with reads alone, or none, is judged by what the tool says of itself as well.
 _SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
-_PATH_PARTS = re.compile(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
-_HOST_PARTS = re.compile(r"[\w.-]+")  # what may be a host inside a text
+_PATH_PARTS = lazy_pattern(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
+_HOST_PARTS = lazy_pattern(r"[\w.-]+")  # what may be a host inside a text
 # Files of the system that tell what machine this is, and nothing of anybody.
-_PUBLIC = re.compile(
+_PUBLIC = lazy_pattern(
     r"/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|filesystems|swaps|partitions|stat|vmstat|diskstats|devices|modules|"
     r"interrupts|(?:self/)?(?:mounts|cgroup)|self/(?:status|limits|mountinfo)|sys/(?:kernel/(?:ostype|osrelease|version|"
     r"pid_max|threads-max|random/uuid)|fs/(?:file-max|file-nr|inotify/\w+)|vm/(?:swappiness|overcommit_memory|"
@@ -54,7 +55,7 @@ _PUBLIC = re.compile(
     r"|/sys/fs/cgroup/(?:memory\.max|memory\.current|cpu\.max|pids\.max|cgroup\.controllers)"
     r"|/sys/devices/system/cpu/(?:online|present|possible)"
 )
-_OWN_PROCESS = re.compile(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo)")
+_OWN_PROCESS = lazy_pattern(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo)")
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _LEVEL_OF: Final = {"undo": 1, "dry_run": 2}
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.core.effects import ReadPath, RunCommand
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _LIMIT = 256 * 1024
 _MOST_FOLDERS = 4_000
 _OTHERS_CODE = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
 _CARGO_SETTINGS = frozenset({"net", "term", "profile", "future-incompat-report"})  # none of them names a program
-_LEADS_AWAY = re.compile(r"[^\s\"'=,\[\](){}]*\.\.[^\s\"',\])}]*|(?<=[\"'\s])[/~](?!/)[^\s\"',\])}]*")
+_LEADS_AWAY = lazy_pattern(r"[^\s\"'=,\[\](){}]*\.\.[^\s\"',\])}]*|(?<=[\"'\s])[/~](?!/)[^\s\"',\])}]*")
 
 
 def project_problem(effect: RunCommand, request: Request) -> str:

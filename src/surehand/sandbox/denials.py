@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from surehand.core.patterns import lazy_pattern
 from surehand.files.protected_paths import inside
 from surehand.sandbox.plan import Plan
 
-_QUOTED: Final = re.compile(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
+_QUOTED: Final = lazy_pattern(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
 # Compiled on first use: most commands meet no denial.
 _READ_ONLY: Final = r"Read-only file system|EROFS"
 _IN_PLACE: Final = r"Invalid cross-device link|EXDEV|Device or resource busy|EBUSY"

@@ -13,14 +13,15 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules
 from surehand.search.globs import expand
 
-_SIMPLE: Final = re.compile(r"!?[\w.*?@+-]+")
-_TOKENS: Final = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]|[\[{}\\]", re.DOTALL)
-_CLASS: Final = re.compile(r"\[[!^]?(.+)\]", re.DOTALL)
-_RANGES: Final = re.compile(r"([^\\:])-([^\\:])")
+_SIMPLE: Final = lazy_pattern(r"!?[\w.*?@+-]+")
+_TOKENS: Final = lazy_pattern(r"\\.|\[[!^]?\]?[^\]]*\]|[\[{}\\]", re.DOTALL)
+_CLASS: Final = lazy_pattern(r"\[[!^]?(.+)\]", re.DOTALL)
+_RANGES: Final = lazy_pattern(r"([^\\:])-([^\\:])")
 _INCOMPLETE: Final = {"[": "a `[` that is not closed", "\\": "a backslash at its end that escapes nothing"}
 
 

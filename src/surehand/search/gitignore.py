@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.git.wildmatch import literal_length, translate
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -130,7 +131,7 @@ def _last_names(rules: list[Rule], fold: bool) -> frozenset[bytes] | None:
     return None if open_ended or any(map(_UNBOUNDED.search, patterns)) else frozenset(names)
 
 
-_UNBOUNDED: Final = re.compile(rb"[^/*]\*\*+/[^/]*\Z")
+_UNBOUNDED: Final = lazy_pattern(rb"[^/*]\*\*+/[^/]*\Z")
 
 
 class _Table:
@@ -204,12 +205,12 @@ class _Ranked:
 
 # Braces, POSIX and unclosed classes, brackets, backslashes and second ranges in a class, stars that touch other
 # letters, blanks other than a space, escapes of letters, anything that is not ASCII, a line with nothing to compare.
-_OTHERWISE: Final = re.compile(
+_OTHERWISE: Final = lazy_pattern(
     rb"[{}\t\r\f\v\x80-\xff]|\\[^#! *?.]|\\\Z|\[:|\[[^\]]*(?:\Z|[\\\[])|\[[^\]]*-[^\]]*-|\[[!^]?\]"
     rb"|[^/]\*\*|\*\*[^/]|//|\A!?/?(?:\*\*)?/?\Z"
 )
-_RANGE: Final = re.compile(rb"\[[^\]]*?(.)-([^\]])")
-_CLASS: Final = re.compile(rb"\[([!^]?)([^\]]+)\]")
+_RANGE: Final = lazy_pattern(rb"\[[^\]]*?(.)-([^\]])")
+_CLASS: Final = lazy_pattern(rb"\[([!^]?)([^\]]+)\]")
 
 
 def rg_agrees(line: bytes) -> bool:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from surehand.core.patterns import lazy_pattern
 from surehand.search.gitignore import Rule, Rules, rg_agrees
 from surehand.search.ignore_files import Folder
 
@@ -22,7 +23,7 @@ RULES_LIMIT: Final = 1000
 """Rules in one list: `rg` compiles them all, and compares each path with all of them."""
 _TITLE: Final = b"# the rules of the whole tree"
 """A list is never empty, not even one without rules: an empty one would mean that there is none."""
-_PLAIN_FOLDER: Final = re.compile(rb"[\w.@%+=:,~/-]*", re.ASCII)
+_PLAIN_FOLDER: Final = lazy_pattern(rb"[\w.@%+=:,~/-]*", re.ASCII)
 
 
 def combine(top: Folder, files: Sequence[tuple[bytes, Rules]]) -> bytes | None:

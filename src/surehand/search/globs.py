@@ -13,6 +13,7 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.git.wildmatch import literal_length, translate
 
 ALTERNATIVES_LIMIT: Final = 1000
@@ -21,7 +22,7 @@ LENGTH_LIMIT: Final = 4096
 _EVERYTHING: Final = ((b"**/*",), (b"**",))
 
 
-_EXTENDED: Final = re.compile(r"(?<!\\)[@!+*?]\([^()]*\)")
+_EXTENDED: Final = lazy_pattern(r"(?<!\\)[@!+*?]\([^()]*\)")
 
 
 def explain_extended(pattern: str | None) -> str:

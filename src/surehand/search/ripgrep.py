@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -42,19 +43,19 @@ BY_GIT_RULES: Final = (
 """Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
 BY_GIVEN_RULES: Final = ("--hidden", "--glob=!.git", "--no-ignore")
 """No rule file of the tree counts, only those that are named."""
-NEEDS_PCRE2: Final = re.compile(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
+NEEDS_PCRE2: Final = lazy_pattern(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
 PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
 """Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
 SHORTENED: Final = (*PRINTING, "--max-columns=2000", "--max-columns-preview")
 """The same with the beginning of long lines alone, and no list of the millions of matches one of them may hold."""
-_OMITTED: Final = re.compile(rb" \[\.\.\. [^\[\]]*\]$")
-_PRINTED: Final = re.compile(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
-_COUNT: Final = re.compile(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
+_OMITTED: Final = lazy_pattern(rb" \[\.\.\. [^\[\]]*\]$")
+_PRINTED: Final = lazy_pattern(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
+_COUNT: Final = lazy_pattern(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
 MESSAGE_LIMIT: Final = 4 << 20
 """Bytes of a JSON message above which its middle is dropped; only a monstrous line makes one so long."""
 _HEAD, _TAIL = 4096, 65536
-_KIND: Final = re.compile(rb'\{"type":"(\w+)"')
-_LONG_TAIL: Final = re.compile(rb'"line_number":(\d+),"absolute_offset":\d+,"submatches":(\[.*\])\}\}$', re.DOTALL)
+_KIND: Final = lazy_pattern(rb'\{"type":"(\w+)"')
+_LONG_TAIL: Final = lazy_pattern(rb'"line_number":(\d+),"absolute_offset":\d+,"submatches":(\[.*\])\}\}$', re.DOTALL)
 
 
 class Stop:
@@ -304,12 +305,12 @@ _HINTS: Final = (
 """What helps, by a word of the complaint."""
 _OPENING: Final = "(?:"
 """What `rg` puts before a pattern: the places it names count from there."""
-_CARETS: Final = re.compile(r"^(?: {4}| *(\d+): )(?=.*\n( *\^[ ^]*)$)", re.MULTILINE)
+_CARETS: Final = lazy_pattern(r"^(?: {4}| *(\d+): )(?=.*\n( *\^[ ^]*)$)", re.MULTILINE)
 """The line of a pattern with a fault, with its number when there are several, and the signs below it."""
-_OFFSET: Final = re.compile(r"PCRE2: error compiling pattern at offset (\d+): (.*)")
+_OFFSET: Final = lazy_pattern(r"PCRE2: error compiling pattern at offset (\d+): (.*)")
 _ODD_BRACKET: Final = ("unclosed group", "unopened group", "missing closing parenthesis", "unmatched closing parenth")
-_BRACKETS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|[()]", re.DOTALL)
-_ENDS_IN_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_BRACKETS: Final = lazy_pattern(r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|[()]", re.DOTALL)
+_ENDS_IN_ESCAPE: Final = lazy_pattern(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
 def too_slow(seconds: float) -> ToolFailure:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, TypeAlias
 
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import SECRET_BEGINNINGS, SECRET_ENDINGS, SECRET_NAMES
 from surehand.git.wildmatch import literal_length
 from surehand.search.gitignore import Rule
@@ -22,10 +23,10 @@ from surehand.search.ignore_files import Chain, Folder
 WORTHWHILE: Final = 1000
 """Names met before expressions are made: to compile them takes as long as to judge so many."""
 CLEAN_LIMIT: Final = 1 << 15
-_TOKENS: Final = re.compile(rb"\\(.)|(\[[\w.]+\])|(\?|\[[\w.-]+\])|(\*+)|(\[.*)|(.)", re.DOTALL)
+_TOKENS: Final = lazy_pattern(rb"\\(.)|(\[[\w.]+\])|(\?|\[[\w.-]+\])|(\*+)|(\[.*)|(.)", re.DOTALL)
 _ANY: Final = b"[^/]"
 _END: Final = b"(?=/)"
-_RUNS_ON: Final = re.compile(rb"[^/*]\*\*+/[^/]*\Z")
+_RUNS_ON: Final = lazy_pattern(rb"[^/*]\*\*+/[^/]*\Z")
 Tokens: TypeAlias = tuple[bytes, ...]
 
 

@@ -10,11 +10,12 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.plain import Node
 from surehand.shell.tree import child, children, text
 from surehand.shell.word import Word
 
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
+_NUMBER = lazy_pattern(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 _WORD_SIZE = 1 << 64
 _CHANGES_A_COUNT = ("Excl", "Width", "IsSet", "Flags", "NestedParam", "Modifiers", "Exp", "Repl", "Slice", "Names")
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, Unreadable, WritePath
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 from surehand.shell import globs
 from surehand.shell.programs import program_of
@@ -23,7 +24,9 @@ _MAKERS: dict[str, Callable[[str, bool], Effect]] = {"read": ReadPath, "write": 
 
 # Descriptors and sinks: writing to them leaves nothing behind, reading from them is reading what is at hand.
 # A process substitution stands for `/dev/fd/63`; what else is open beyond the first three is some file.
-STREAMS = re.compile(r"/dev/(?:null|stdin|stdout|stderr|fd/(?:[012]|63)|zero|full|random|urandom)|/proc/self/fd/[012]")
+STREAMS = lazy_pattern(
+    r"/dev/(?:null|stdin|stdout|stderr|fd/(?:[012]|63)|zero|full|random|urandom)|/proc/self/fd/[012]"
+)
 
 
 def known_words(command: str) -> bool:
@@ -93,9 +96,9 @@ def _connection(word: Word) -> Iterator[Effect]:
 
 
 # `http:/host` and `http:///host` reach that host as well. Without a known name before the colon it is `host:path`.
-_SCHEME = re.compile(r"(?:[A-Za-z][\w+.-]*://+|(?:https?|ftps?|wss?):/*|//+)", re.IGNORECASE)
+_SCHEME = lazy_pattern(r"(?:[A-Za-z][\w+.-]*://+|(?:https?|ftps?|wss?):/*|//+)", re.IGNORECASE)
 # Escapes, lists and ranges are undone by some programs; what stands before an `@` may be read as the host or as a name.
-_DOUBTFUL_HOST = re.compile(r"[\\%{}]|[?#].*@|.\[|\A\[(?![0-9a-fA-F:.]+(?:%\w+)?\])")
+_DOUBTFUL_HOST = lazy_pattern(r"[\\%{}]|[?#].*@|.\[|\A\[(?![0-9a-fA-F:.]+(?:%\w+)?\])")
 
 
 def _authority(text: str) -> str:
@@ -139,6 +142,6 @@ def secrets_named(words: Sequence[Word], known: Sequence[Touch]) -> Iterator[Tou
                     yield Touch("read", Word(part), if_there=True)
 
 
-_BLANK = re.compile(r"\s")
-_PART_ENDS = re.compile(r"[=@:,<]")
-_PATH_LIKE = re.compile(r"(?:\.{0,2}/|\.[A-Za-z])[^\s:;|&<>(){}'\"$*]*$|[\w.-]+/[^\s:;|&<>(){}'\"$*]*$")
+_BLANK = lazy_pattern(r"\s")
+_PART_ENDS = lazy_pattern(r"[=@:,<]")
+_PATH_LIKE = lazy_pattern(r"(?:\.{0,2}/|\.[A-Za-z])[^\s:;|&<>(){}'\"$*]*$|[\w.-]+/[^\s:;|&<>(){}'\"$*]*$")

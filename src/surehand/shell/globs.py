@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 from surehand.shell.word import Word
 
@@ -16,10 +17,10 @@ _MOST_MATCHES = 100_000
 MOST_NAMES = 50_000
 """Names that are looked at below a folder."""
 # Programs and libraries of the system, and interpreters, which every virtual environment links to.
-_OF_THE_SYSTEM = re.compile(r"/(?:usr/)?(?:local/)?(?:s?bin|lib\d*|share)/.*|/.*/python[\d.]*", re.DOTALL)
+_OF_THE_SYSTEM = lazy_pattern(r"/(?:usr/)?(?:local/)?(?:s?bin|lib\d*|share)/.*|/.*/python[\d.]*", re.DOTALL)
 _MEANT_OTHERWISE = "-+@!("  # what begins no name of a file to some program: an option, a command, a file of options
-_BRACKET = re.compile(r"\[[!^]?[^\[\]/]+\]")
-_ODD_BRACKETS = re.compile(r"\[[^/]*\]")
+_BRACKET = lazy_pattern(r"\[[!^]?[^\[\]/]+\]")
+_ODD_BRACKETS = lazy_pattern(r"\[[^/]*\]")
 
 
 def matches(directory: str, pattern: str, *, everything: bool) -> Iterator[tuple[str, bool]]:

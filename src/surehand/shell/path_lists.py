@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import globs, options, read_only
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.find import joins_tests, picked_files, picks_link
@@ -69,7 +70,7 @@ def _list_below(word: Word, picked: Sequence[str]) -> list[Word]:
 
 
 _SAYS_NOTHING = "*?[].!^/"  # a pattern of these alone may be any name
-_LISTS_SOME = re.compile(r"-[comdz]+|--(?:cached|others|modified|deleted|exclude-standard|)")
+_LISTS_SOME = lazy_pattern(r"-[comdz]+|--(?:cached|others|modified|deleted|exclude-standard|)")
 
 
 def _picked_names(found: FoundCommand, start: Word) -> list[str]:
@@ -94,7 +95,7 @@ def _picked_names(found: FoundCommand, start: Word) -> list[str]:
     return [each.text for each in names] if plain else []
 
 
-_PLAIN_PICK = re.compile(r"(?![:/~])(?!.*\.\.)")  # no magic of git's, and no way out of the folder
+_PLAIN_PICK = lazy_pattern(r"(?![:/~])(?!.*\.\.)")  # no magic of git's, and no way out of the folder
 
 
 _WITHIN_INDEX = 62  # bytes of an entry before its name
@@ -102,7 +103,7 @@ _WITHIN_INDEX = 62  # bytes of an entry before its name
 
 # In a name: where it is split, what is taken off it, a pattern that finds what begins with a dot, `..` among it, and
 # what makes an option, a host or a file of options of it.
-_ODD_NAME = re.compile(rb"[\s'\"\\:]|(?:\A|/)\.[^/]*[*?\[]|\A[-+@!(),=]")
+_ODD_NAME = lazy_pattern(rb"[\s'\"\\:]|(?:\A|/)\.[^/]*[*?\[]|\A[-+@!(),=]")
 
 
 def _holds_odd_names(found: FoundCommand, folders: list[str]) -> bool:

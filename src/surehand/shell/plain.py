@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.options import names
 
 Node: TypeAlias = dict[str, Any]
 
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     r"""
     (?P<blank>[ \t]+)
   | (?P<redirect>
@@ -24,8 +25,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_PART = re.compile(r"""'([^']*)'|"([^"]*)"|((?:[^'"\\]|\\.)+)""", re.DOTALL)
-_COMMAND_WORD = re.compile(r"[A-Za-z0-9_./+:-]+|\[", re.ASCII)
+_PART = lazy_pattern(r"""'([^']*)'|"([^"]*)"|((?:[^'"\\]|\\.)+)""", re.DOTALL)
+_COMMAND_WORD = lazy_pattern(r"[A-Za-z0-9_./+:-]+|\[", re.ASCII)
 
 # Words that open a construct or a declaration when they stand first: the full parser reads those.
 _RESERVED = names(

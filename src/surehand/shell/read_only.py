@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 from surehand.shell import options
 from surehand.shell.options import names
@@ -69,7 +70,7 @@ def _judge_export(words: Sequence[Word], problem_of: Callable[[Sequence[tuple[st
     return Verdict(problem_of(pairs))
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def _judge_wrapper(found: FoundCommand) -> Verdict:
@@ -98,8 +99,8 @@ def _forgotten_problem(env: Wrapper, words: Sequence[Word]) -> str:
 _LARGEST_LIST = 1 << 20
 _MOST_LISTED = 2_000
 # `HASH  name` and `HASH *name` of GNU and of shasum, `SHA256 (name) = HASH` of the BSDs and of openssl.
-_CHECKSUM_LINE = re.compile(r"[0-9a-fA-F]{8,} [ *?U^](?P<name>.+)|[A-Za-z][\w/-]* ?\((?P<tagged>.+)\) ?= [\w+/=]+")
-_CHECKSUM_COMMENT = re.compile(r"\s*(?:#.*)?")
+_CHECKSUM_LINE = lazy_pattern(r"[0-9a-fA-F]{8,} [ *?U^](?P<name>.+)|[A-Za-z][\w/-]* ?\((?P<tagged>.+)\) ?= [\w+/=]+")
+_CHECKSUM_COMMENT = lazy_pattern(r"\s*(?:#.*)?")
 
 
 def _add_listed_files(found: FoundCommand, program: Program, verdict: Verdict) -> Verdict:

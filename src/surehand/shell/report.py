@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
 from surehand.core.frozen import frozen, replace_values
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import classes, effects, globs, read_only, variables
 from surehand.shell.classes import Class
 from surehand.shell.effects import STREAMS
@@ -19,7 +20,7 @@ from surehand.shell.verdict import Verdict
 from surehand.shell.walk import Walk
 from surehand.shell.word import Word
 
-_DESCRIPTOR = re.compile(r"\d+-?", re.ASCII)
+_DESCRIPTOR = lazy_pattern(r"\d+-?", re.ASCII)
 _READS = frozenset(("<", "<>"))
 _TEXTS = frozenset(("<<", "<<-", "<<<"))
 _WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>", ">&", ">!", ">>!"))
@@ -262,7 +263,7 @@ def _command_dict(command: SimpleCommand) -> dict[str, object]:
 
 # Tab and newline separate words and commands in plain sight; every other control character, and everything that is
 # drawn as nothing, as a blank or in another order, can hide a part of a command from the person who approves it.
-_UNSEEN_CHARACTER = re.compile(
+_UNSEEN_CHARACTER = lazy_pattern(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\xa0\xad"
     "\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f"

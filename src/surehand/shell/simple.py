@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import globs, options
 from surehand.shell.options import names
 from surehand.shell.path_lists import add_listed_paths, repositories_around
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 # `return` outside a function is an error after which the script goes on, and inside one its caller does. So does
 # `exit --help`, and whatever follows a program of that name.
-_ENDS = re.compile(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
+_ENDS = lazy_pattern(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
 _MAX_PLACES = 8
-_TOP = re.compile(r"""(["']?)\$\(git rev-parse --show-toplevel(?: 2> ?/dev/null)?(?: \|\| (?:pwd|echo \.))?\)\1""")
-_READ_OTHERWISE = re.compile(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
+_TOP = lazy_pattern(r"""(["']?)\$\(git rev-parse --show-toplevel(?: 2> ?/dev/null)?(?: \|\| (?:pwd|echo \.))?\)\1""")
+_READ_OTHERWISE = lazy_pattern(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
 
 def run(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Parsed
 from surehand.shell.word import Word
@@ -170,7 +170,7 @@ def _extract(parsed: Parsed) -> Iterator[Touch]:
         yield Touch("write", next(iter(parsed.values("-d")), Word(".")))
 
 
-REMOTE = re.compile(r"(?:[^/:@]+@)?(\[[^\]]+\]|[^/:@]+):(?!//).*|(?:rsync|ssh|scp)://.*")
+REMOTE = lazy_pattern(r"(?:[^/:@]+@)?(\[[^\]]+\]|[^/:@]+):(?!//).*|(?:rsync|ssh|scp)://.*")
 
 
 def _sync(parsed: Parsed) -> Iterator[Touch]:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.plain import Node
 
 COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))
-_BEFORE_A_COMMENT = re.compile(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")
-_EXPANDS = re.compile(r"[$`]|[<>]\(")
-_SUBSTITUTES = re.compile(r"`|\$[({]")
-_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_BEFORE_A_COMMENT = lazy_pattern(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")
+_EXPANDS = lazy_pattern(r"[$`]|[<>]\(")
+_SUBSTITUTES = lazy_pattern(r"`|\$[({]")
+_ESCAPED = lazy_pattern(r"\\.", re.DOTALL)
 _COUNTERS = frozenset(("wc -l", "wc -c", "wc -w", "wc -m", "nproc", "id -u", "id -g", "date +%s"))
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.options import names
 from surehand.shell.word import Word
 
@@ -23,15 +24,15 @@ _HEEDED = (
     r"|.+(?:OPTS|OPTIONS|FLAGS)|(?:.*_)?HOME|(?:INPUT|WGET|NET|SCREEN|CURL|IRB|KSH|LYNX|DIR)RC|ENV|IFS|VISUAL|BROWSER|"
     r"TMOUT|FIGNORE|USER|LOGNAME|PWD|OLDPWD|TMP|TEMP|TMPDIR|MAIL"
 )
-SHELL_VARIABLE = re.compile(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+SHELL_VARIABLE = lazy_pattern(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 # More names that a program may heed when they are set for it alone (`CC=./x make`); a script often has such of its own.
-STEERING = re.compile(
+STEERING = lazy_pattern(
     r"(?:CC|CXX|CPP|FC|AR|AS|LD|LEX|YACC|PATH|ENV|NPM|GO[A-Z].*|MAKE.*|TIME|HG.*|CVS.*)|.*(?:_FILE|FILES|_INIT|_COMMAND|"
     r"_CMD|_RSH|_PROG|_PROGRAM|PRELOAD|WRAPPER|LAUNCHER|PLUGINS?|MODULES?|STARTUP|ASKPASS|COMPILER|LINKER|RUNNER|PREFIX|"
     r"_EXE|_BIN|_CONF|_SHELL|PATH|CONFIG|RC|_HOST|OPTS|OPTIONS|FLAGS)"
 )
 # Variables that may stand before a command: what they may be set to.
-_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:@%+-]*")
+_PLAIN_VALUE = lazy_pattern(r"[A-Za-z0-9_.,:@%+-]*")
 _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(
         names(
@@ -42,10 +43,10 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
         ),
         _PLAIN_VALUE,
     ),
-    **dict.fromkeys(names("CC CXX"), re.compile(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")),
-    "GIT_OPTIONAL_LOCKS": re.compile("0"),
-    "TZ": re.compile(r"(?![/:.])[A-Za-z0-9_+/-]*"),
-    **dict.fromkeys(names("PAGER GIT_PAGER MANPAGER SYSTEMD_PAGER LESS"), re.compile(r"cat|")),
+    **dict.fromkeys(names("CC CXX"), lazy_pattern(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")),
+    "GIT_OPTIONAL_LOCKS": lazy_pattern("0"),
+    "TZ": lazy_pattern(r"(?![/:.])[A-Za-z0-9_+/-]*"),
+    **dict.fromkeys(names("PAGER GIT_PAGER MANPAGER SYSTEMD_PAGER LESS"), lazy_pattern(r"cat|")),
 }
 
 

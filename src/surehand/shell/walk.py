@@ -6,11 +6,11 @@ hides from reading (text run as code, names made at run time) is kept as a fault
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
 from surehand.shell.path_lists import find_listed_paths
@@ -40,7 +40,7 @@ _MAX_FOUND = 2000
 _MAX_NESTED = 400_000
 """Characters of scripts within scripts: a long one that is wrapped many times is read once for each."""
 # To bash a comment ends with its line, whatever stands before the newline; the parser joins the next line to it.
-_CONTINUED_COMMENT = re.compile(r"""(?:^|[\s;&|()<>`{}'"])#[^\n]*\\\n""")
+_CONTINUED_COMMENT = lazy_pattern(r"""(?:^|[\s;&|()<>`{}'"])#[^\n]*\\\n""")
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
 

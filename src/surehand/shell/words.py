@@ -12,16 +12,17 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import arithmetic
 from surehand.shell.plain import Node
 from surehand.shell.tree import below, child, children, prints_a_number
 from surehand.shell.word import Kind, Many, Word
 
-_SPECIAL = re.compile(r"[\\*?\[{~]")
-_SPLITS = re.compile(r"[ \t\n\\]")
-_MATCHES = re.compile(r"[*?\[]")
-_EXTENDED = re.compile(r"[@!+*?]\(")
-_ASSIGNMENT_TILDE = re.compile(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
+_SPECIAL = lazy_pattern(r"[\\*?\[{~]")
+_SPLITS = lazy_pattern(r"[ \t\n\\]")
+_MATCHES = lazy_pattern(r"[*?\[]")
+_EXTENDED = lazy_pattern(r"[@!+*?]\(")
+_ASSIGNMENT_TILDE = lazy_pattern(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
 _SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
 
 
@@ -319,9 +320,9 @@ def _certain(atoms: list[Atom]) -> str:
 
 # -- quoting as bash undoes it: backslashes, `$'...'`, escapes in double quotes and heredocs --------------------------
 
-_DOUBLE_ESCAPE = re.compile(r'\\([$`"\\])')
-_HEREDOC_ESCAPE = re.compile(r"\\([$`\\])")
-_ANSI = re.compile(
+_DOUBLE_ESCAPE = lazy_pattern(r'\\([$`"\\])')
+_HEREDOC_ESCAPE = lazy_pattern(r"\\([$`\\])")
+_ANSI = lazy_pattern(
     r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{1,2})|u(?P<u>[0-9A-Fa-f]{1,4})|U(?P<U>[0-9A-Fa-f]{1,8})"
     r"|c(?P<control>.)|(?P<plain>.))",
     re.DOTALL,
@@ -392,7 +393,7 @@ def _decode_text(raw: bytes) -> str | None:
 _MAX_BRACE_WORDS = 256
 _MAX_BRACE_PAIRS = 64
 
-_RANGE = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
+_RANGE = lazy_pattern(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
 
 
 def _expand_braces(atoms: list[Atom]) -> list[list[Atom]] | None:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Parsed
 from surehand.shell.word import Word
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
+_ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 
 
 @frozen

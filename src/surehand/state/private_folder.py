@@ -7,12 +7,12 @@ a private temp that can be locked is nobody's any more, whichever session, state
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from typing import Final
 
 from surehand.core.errors import ToolFailure
+from surehand.core.patterns import lazy_pattern
 from surehand.files.locks import try_lock
 from surehand.files.trees import remove_tree
 
@@ -20,7 +20,7 @@ SCRATCH: Final = ".scratch"
 """Where the launcher builds the mounts of a session; the folder that is locked."""
 DRY_RUNS: Final = "dry_runs"
 """Where the copies of dry runs lie; there from the start, so that no command makes it."""
-_NAME: Final = re.compile(r"surehand-[0-9a-f]{12}")
+_NAME: Final = lazy_pattern(r"surehand-[0-9a-f]{12}")
 _UNLOCKED: Final = ".new"
 _OLD_S: Final = 3600.0
 _AT_ONCE: Final = 5

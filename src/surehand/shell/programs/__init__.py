@@ -7,9 +7,9 @@ from a file), an example that runs unasked and one that asks. Nothing else needs
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.programs import (
     archives,
     awk,
@@ -41,7 +41,7 @@ PROGRAMS: dict[str, Program] = {
 UNKNOWN = Program("")
 """What is known of a program that nobody described."""
 
-_LOADER = re.compile(r"ld-linux.*\.so\.\d+|ld-musl-.*\.so\.\d+|ld\.so(\.\d+)?|ld-\d.*\.so")
+_LOADER = lazy_pattern(r"ld-linux.*\.so\.\d+|ld-musl-.*\.so\.\d+|ld\.so(\.\d+)?|ld-\d.*\.so")
 _LOADER_OPTIONS = "--library-path: --preload: --inhibit-cache --argv0: --inhibit-rpath: --audit:"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Call, Form, Program, by_words, listing
 from surehand.shell.starts import Started, scripts, value_of
@@ -13,7 +13,7 @@ from surehand.shell.verdict import Verdict, judge_words
 from surehand.shell.word import Word
 
 _ZCAT = "-f -q -v --force --quiet --verbose @read"
-_TAR_LIST = re.compile(r"-?[tvzjJa]*t[tvzjJa]*f?")
+_TAR_LIST = lazy_pattern(r"-?[tvzjJa]*t[tvzjJa]*f?")
 
 
 def _judge_tar(words: Sequence[Word]) -> Verdict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Program, by_words, judge_files
 from surehand.shell.verdict import Verdict
@@ -16,10 +17,10 @@ from surehand.shell.word import Word
 
 # What runs a program, names files that are not among the words of the command (`ARGV[1] = "x"`), or shows the whole
 # environment.
-_RUNS = re.compile(
+_RUNS = lazy_pattern(
     r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@|\bENVIRON\b(?!\s*\[\s*\")"
 )
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     r"""
     (?P<string>"(?:[^"\\\n]|\\.)*")
   | (?P<comment>\#[^\n]*)
@@ -30,15 +31,15 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_PATTERN = re.compile(r"/(?:[^/\\\n\[\"]|\\[^\n\"]|\[\^?\]?[^\]\n\"/\\]*\])*/")
+_PATTERN = lazy_pattern(r"/(?:[^/\\\n\[\"]|\\[^\n\"]|\[\^?\]?[^\]\n\"/\\]*\])*/")
 _BEFORE_A_PATTERN = frozenset("(,{;!~&|\n}=<>?:[*%^")
 _OPENS_OPERAND = frozenset(("print", "printf", "return", "in", "else", "do", "case", "exit"))
-_AFTER_AN_OPERAND = re.compile(r"[A-Za-z0-9_)\]\"]\Z")
+_AFTER_AN_OPERAND = lazy_pattern(r"[A-Za-z0-9_)\]\"]\Z")
 # After these one awk divides and another opens a pattern; so does `)` where it may end the condition of a statement.
 _EITHER = frozenset(("length", "next", "nextfile", "break", "continue", "delete", "getline"))
-_CONDITION = re.compile(r"\b(?:if|while|for|switch)\b")
-_CONTINUED = re.compile(r"(,|&&|\|\||\?|:)\s*\n")  # the statement goes on in the next line
-_PRINT = re.compile(r"\b(?:print|printf)\b([^;}\n]*)")
+_CONDITION = lazy_pattern(r"\b(?:if|while|for|switch)\b")
+_CONTINUED = lazy_pattern(r"(,|&&|\|\||\?|:)\s*\n")  # the statement goes on in the next line
+_PRINT = lazy_pattern(r"\b(?:print|printf)\b([^;}\n]*)")
 
 
 def reads_only(program: str) -> bool:

@@ -6,6 +6,7 @@ import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import names
 from surehand.shell.programs.record import Form, Program, by_words, judge_files
@@ -14,7 +15,7 @@ from surehand.shell.variables import SHELL_VARIABLE
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 
-_PRINTF_ASSIGNS = re.compile(r"%[-#0 +'0-9.*]*[hjlLtz]*n")
+_PRINTF_ASSIGNS = lazy_pattern(r"%[-#0 +'0-9.*]*[hjlLtz]*n")
 _UNARY_TESTS = names("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o")
 _BINARY_TESTS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
 
@@ -83,7 +84,7 @@ def _judge_unset(words: Sequence[Word]) -> Verdict:
 
 
 _SHELL_MODES = names("pipefail errexit nounset xtrace")
-_MODE = re.compile(r"[-+][euxo]+")
+_MODE = lazy_pattern(r"[-+][euxo]+")
 
 
 def _judge_set(words: Sequence[Word]) -> Verdict:

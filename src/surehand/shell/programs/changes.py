@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.programs.record import Form, Program, by_words
 from surehand.shell.starts import scripts
 from surehand.shell.touches import Operands, Touch
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 
-_STREAM = re.compile(r"/dev/(?:null|stdout|stderr)")
+_STREAM = lazy_pattern(r"/dev/(?:null|stdout|stderr)")
 
 
 def _judge_tee(words: Sequence[Word]) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Flags, names
 from surehand.shell.programs.record import Call, Program, by_words
@@ -51,7 +52,7 @@ _GLOBAL = (
 )
 
 # What `-c` may set: how output looks. A value of `pager.*` or `core.pager` may be a program.
-_HARMLESS_SETTING = re.compile(
+_HARMLESS_SETTING = lazy_pattern(
     r"(?:color\.\w+|core\.(?:quotepath|abbrev)|advice\.\w+|column\.\w+|log\.(?:date|decorate|abbrevcommit|follow)|"
     r"diff\.(?:noprefix|mnemonicprefix|renames|renamelimit|algorithm|context|colormoved)|"
     r"status\.(?:short|branch|relativepaths|renames|showstash|showuntrackedfiles)|i18n\.logoutputencoding)=[\w:. -]*"
@@ -285,7 +286,7 @@ def _git_touches(words: Sequence[Word]) -> Iterator[Touch]:
 
 
 # Settings whose value is a command line.
-_GIT_PROGRAM = re.compile(
+_GIT_PROGRAM = lazy_pattern(
     r"(pager(\..*)?|editor|sshcommand|fsmonitor|external|textconv|program|helper|command|cmd|driver|clean|smudge|"
     r"process|gitproxy|askpass)$"
 )

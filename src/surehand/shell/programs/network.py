@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.programs.record import Program, by_words, refusing
 from surehand.shell.starts import Started, scripts
 from surehand.shell.touches import Operands, Touch, loosely
@@ -30,7 +31,7 @@ _WGET = (
     "--domains: --load-cookies: --save-cookies: --ca-certificate: --certificate: --private-key: --execute: --config: "
     "--limit-rate: --quota: --bind-address: --use-askpass:"
 )
-_LOCAL_URL = re.compile(r"file:(?://[^/]*)?/", re.IGNORECASE)
+_LOCAL_URL = lazy_pattern(r"file:(?://[^/]*)?/", re.IGNORECASE)
 
 
 def _curl_touches(words: Sequence[Word]) -> Iterator[Touch]:
@@ -90,7 +91,7 @@ def _ssh_starts(words: Sequence[Word]) -> Iterator[Started]:
             yield Started(script=Word(hit[2], value.kind))
 
 
-_IP = re.compile(
+_IP = lazy_pattern(
     r"(?:-(?:4|6|br|brief|c|color|d|details|j|json|o|oneline|p|pretty|s|stats) )*"
     r"(?:a|addr|address|l|link|r|route|n|neigh|ru|rule)(?: (?:show|list|ls|s)(?: (?:dev )?[A-Za-z][\w.-]{0,14})?)?"
 )

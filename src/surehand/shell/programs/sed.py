@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Program, by_words, judge_files
 from surehand.shell.starts import Started
@@ -12,15 +13,15 @@ from surehand.shell.touches import Touch, loosely
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 
-_ADDRESS = re.compile(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
-_SIMPLE = re.compile(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
+_ADDRESS = lazy_pattern(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
+_SIMPLE = lazy_pattern(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
 # A label ends at a blank, and the next command follows it: `:a w file` writes. A `#` belongs to the label.
-_LABEL = re.compile(r"[:btT][ \t]*[\w.-]*[ \t]*(?=[;}\n]|\Z)", re.ASCII)
+_LABEL = lazy_pattern(r"[:btT][ \t]*[\w.-]*[ \t]*(?=[;}\n]|\Z)", re.ASCII)
 # Text begins on the line of its command or after `\\` on the next one. On neither, the next line is a command.
-_TEXT = re.compile(r"[aic][ \t]*(?:\\\n|\\?(?=[^\s\\]))(?:[^\n\\]|\\.)*", re.DOTALL)
-_BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]\n])*\]")
-_ODD_IN_BRACKET = re.compile(r"\\(?![tnrsSwW])")  # `[\t]` ends at the same place however it is read, `[\]]` does not
-_SUBSTITUTION_FLAGS = re.compile(r"[gpiIm0-9]*")
+_TEXT = lazy_pattern(r"[aic][ \t]*(?:\\\n|\\?(?=[^\s\\]))(?:[^\n\\]|\\.)*", re.DOTALL)
+_BRACKET = lazy_pattern(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]\n])*\]")
+_ODD_IN_BRACKET = lazy_pattern(r"\\(?![tnrsSwW])")  # `[\t]` ends at the same place however it is read, `[\]]` does not
+_SUBSTITUTION_FLAGS = lazy_pattern(r"[gpiIm0-9]*")
 
 
 def reads_only(script: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Call, Form, Program, refusing
 from surehand.shell.verdict import Verdict
@@ -26,7 +27,7 @@ def _judge_ps(call: Call) -> Verdict:
     return call.judge_options(certain)
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_IDENTIFIER = lazy_pattern(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def _judge_printenv(call: Call) -> Verdict:

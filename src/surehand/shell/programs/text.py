@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell.options import names
 from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
 from surehand.shell.starts import scripts
@@ -27,7 +28,7 @@ def _judge_pager(call: Call) -> Verdict:
 # Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
 # have any name: `.include` and `.env` are data.
 _JQ_READS_MORE = r"""(?<![.$\w"])(?:include|import|env|modulemeta|ENV)\b|\$ENV\b"""
-_YQ_READS_MORE = re.compile(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b|" + _JQ_READS_MORE)
+_YQ_READS_MORE = lazy_pattern(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b|" + _JQ_READS_MORE)
 _YQ_SUBCOMMANDS = names("e ea eval eval-all")
 
 
