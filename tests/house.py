@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -14,19 +15,18 @@ LONGEST = 600
 SHORT = 250
 """A module of one importer in its own package is part of it, unless it has more lines than this."""
 KEPT_APART = {
-    "surehand.acp.conversation": "one conversation; its importer is the protocol's door",
     "surehand.acp.updates": "messages to the editor, beside the conversation",
     "surehand.agent.compaction": "a subject of its own, searched for by this word",
-    "surehand.cli.chat": "one file a command",
     "surehand.cli.completion": "one file a command",
+    "surehand.cli.demo": "one file a command",
     "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
     "surehand.cli.rewind": "one file a command",
-    "surehand.cli.tools": "one file a command",
     "surehand.cli.undo": "one file a command",
     "surehand.console.api": "the list of the API's pages",
     "surehand.mcp.client.corrected_transport": "imports mcp, which its importer loads late",
     "surehand.mcp.client.http": "imports mcp, which its importer loads late",
     "surehand.providers.anthropic": "one file a vendor",
+    "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
     "surehand.sandbox.view": "what commands can read; its importer joins this with all else that is enforced",
     "surehand.tools.background": "loaded only for a command in the background",
@@ -158,7 +158,7 @@ def long_modules() -> dict[str, int]:
     return {module: count for module, text in files().items() if (count := text.count("\n")) > LONGEST}
 
 
-def foldable_modules() -> list[str]:
+def foldable_modules(kept_apart: Iterable[str] = KEPT_APART) -> list[str]:
     """Return short modules of one importer in their own package that has room for them; they start no process."""
     importers: dict[str, set[str]] = {}
     for module in files():
@@ -170,7 +170,7 @@ def foldable_modules() -> list[str]:
         if len(users) != 1 or text.count("\n") > SHORT or "__main__" in text:
             continue
         (user,) = users
-        if module in KEPT_APART or text.count("\n") + files()[user].count("\n") > LONGEST:
+        if module in kept_apart or text.count("\n") + files()[user].count("\n") > LONGEST:
             continue
         if user.rpartition(".")[0] == module.rpartition(".")[0] and user != module.rpartition(".")[0]:
             found.append(module)

@@ -15,8 +15,8 @@ GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 PUBLIC_PARTICIPLES = 0
 PARTICIPLES = 0
 BANNED_NAMES = 0
-IMPORTS_INSIDE_FUNCTIONS = 149
-FOLDABLE_MODULES = 3
+IMPORTS_INSIDE_FUNCTIONS = 147
+FOLDABLE_MODULES = 0
 UNNAMED_DOCSTRINGS = 0
 LONG_MODULES: dict[str, int] = {}
 REACHED = ("surehand.shell", "surehand.policy", "surehand.git")
@@ -63,7 +63,7 @@ def test_every_import_inside_a_function_says_what_it_saves() -> None:
 def test_no_more_modules_have_one_importer_in_their_own_package() -> None:
     found = house.foldable_modules()
     assert len(found) <= FOLDABLE_MODULES, found
-    assert [name for name in house.KEPT_APART if name not in house.files()] == []
+    assert [name for name in house.KEPT_APART if name not in house.foldable_modules(kept_apart=())] == []
 
 
 def test_no_more_modules_are_unnamed_in_their_own_first_sentence() -> None:

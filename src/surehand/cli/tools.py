@@ -22,7 +22,7 @@ from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.names import full_name
 from surehand.core.view import DEFERRED_THRESHOLD, Selection, matching
 from surehand.files.sanitize import visible
-from surehand.registry.loading import FOLDER, GROUP, entry_points
+from surehand.registry.loading import FOLDER, GROUP, entry_points, load_listing, save_listing
 from surehand.registry.registry import Registry
 from surehand.state import locations
 
@@ -140,10 +140,9 @@ def _list_own(workspace: str, state: str) -> list[Any] | None:
     if not os.path.isdir(os.path.join(workspace, FOLDER)):
         return []
     from surehand.policy.trust import fingerprints, is_trusted  # lazy: trust, 9 ms
-    from surehand.registry.listing import kept_listing  # lazy: listing, 30 ms
 
     root = os.path.realpath(workspace)
-    return kept_listing(state, fingerprints(root)) if is_trusted(root) else None
+    return load_listing(state, fingerprints(root)) if is_trusted(root) else None
 
 
 def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any], int]:
@@ -151,7 +150,6 @@ def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any
     from surehand.app import Surehand  # lazy: app, 130 ms
     from surehand.cli import session  # lazy: session, 50 ms
     from surehand.policy.trust import fingerprints  # lazy: trust, 9 ms
-    from surehand.registry.listing import keep_listing  # lazy: listing, 30 ms
 
     session.hold_log()
     root = os.path.realpath(options.cwd)
@@ -161,7 +159,7 @@ def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any
     names = app.loader.list_given(os.path.join(root, FOLDER)) if app.trusted and not app.warnings else []
     if names and fingerprints(root) == before:
         with suppress(OSError):
-            keep_listing(state, before, [info for name in names if (info := app.registry.info(name))])
+            save_listing(state, before, [info for name in names if (info := app.registry.info(name))])
     return app.registry, dict(app.settings.tools), app.settings.toolset.deferred_threshold
 
 

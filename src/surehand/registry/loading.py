@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
+from surehand import __version__
 from surehand.core.errors import RegistrationError, SurehandError
 from surehand.core.frozen import frozen
-from surehand.core.tool import Tool
+from surehand.core.tool import Tool, ToolInfo
+from surehand.state.json_file import write_private_json
 
 GROUP: Final = "surehand.tools"
 """The entry point group under which installed packages offer tools."""
@@ -24,6 +27,7 @@ FOLDER: Final = os.path.join(".surehand", "tools")
 """Where a workspace keeps tools of its own; used only once the user trusts the workspace."""
 FILE_LIMIT: Final = 1024 * 1024
 CHECK_AGAIN_MS: Final = 2000
+_LISTING: Final = "own_tools.json"
 
 
 class Registrar(Protocol):
@@ -290,3 +294,27 @@ def _describe_problem(source: str, problem: BaseException) -> str:
 
 def _unheard(loaded: Loaded) -> None:
     del loaded
+
+
+def save_listing(state_dir: str, files: Mapping[str, str], infos: Iterable[ToolInfo]) -> None:
+    """Save the infos of a workspace's own tools with the fingerprints of their files: listing them imports none."""
+    os.makedirs(state_dir, mode=0o700, exist_ok=True)
+    listing = {"of": _describe_inputs(files), "tools": [info.to_dict() for info in infos]}
+    write_private_json(os.path.join(state_dir, _LISTING), listing)
+
+
+def load_listing(state_dir: str, files: Mapping[str, str]) -> list[ToolInfo] | None:
+    """Return the saved infos of tools; None if a file they came from has changed, or none were saved."""
+    try:
+        with open(os.path.join(state_dir, _LISTING), encoding="utf-8") as file:
+            listing = json.load(file)
+        if listing["of"] != _describe_inputs(files):
+            return None
+        return [ToolInfo.from_dict(row) for row in listing["tools"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _describe_inputs(files: Mapping[str, str]) -> dict[str, Any]:
+    """Return everything that a listing depends on."""
+    return {"files": dict(files), "surehand": __version__, "python": sys.version}

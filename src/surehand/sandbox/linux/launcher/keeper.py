@@ -13,7 +13,7 @@ import select
 import time
 
 from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, seccomp, system
-from surehand.sandbox.linux.launcher import command, input_waits, tree, wire
+from surehand.sandbox.linux.launcher import command, tree, wire
 from surehand.sandbox.linux.launcher.journal import Journal
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
@@ -27,6 +27,10 @@ _KILL = 9
 _WATCH_S = 0.25
 _EVENTS = 8
 _LOOKS_A_SECOND = 4
+_MOST_LOOKED_AT = 64
+# System calls in which a process waits for input: read and readv; poll, select, epoll and their variants.
+_READS = {"x86_64": {0, 19}, "aarch64": {63, 65}}.get(system.MACHINE, set[int]())
+_WAITS = {"x86_64": {7, 23, 232, 270, 271, 281}, "aarch64": {22, 72, 73}}.get(system.MACHINE, set[int]())
 
 
 def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None, group: int = -1) -> tuple[int, _socket.socket]:
@@ -295,7 +299,7 @@ class Keeper:
 
     def _look_for_input(self, pids: list[int]) -> None:
         """Tell the program who waits for somebody to type: whoever has not moved since the last look."""
-        before, self.asking = self.asking, input_waits.who_waits(pids)
+        before, self.asking = self.asking, _find_waiting(pids)
         names = [name for pid, (name, used) in self.asking.items() if before.get(pid) == (name, used)]
         said = names[-1] if names else ""
         if said != self.told:
@@ -375,3 +379,46 @@ def _alive(name: str) -> bool:
             return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except (OSError, IndexError):
         return False
+
+
+def _find_waiting(pids: list[int]) -> dict[int, tuple[str, int]]:
+    """Return processes that wait for somebody to type: process id → its name and the CPU time it has used.
+
+    A process waits when it is blocked on a terminal it is in the foreground of, or on an input that is its own output
+    (an editor whose input has ended asks there). One that waits for another process is none of these.
+    """
+    found: dict[int, tuple[str, int]] = {}
+    for pid in pids[:_MOST_LOOKED_AT]:
+        try:
+            if (waiting := _find_wait(pid)) is not None:
+                found[pid] = waiting
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended, or is not ours to look at
+    return found
+
+
+def _find_wait(pid: int) -> tuple[str, int] | None:
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        name, _, rest = stat.read().partition(b"(")[2].rpartition(b")")
+    fields = rest.split()
+    group, foreground = fields[2], fields[5]
+    if fields[0] != b"S":
+        return None
+    link = os.readlink(f"/proc/{pid}/fd/0")
+    terminal = foreground == group
+    if not terminal and not (link.startswith("pipe:") and link in _outputs(pid)):
+        return None
+    with open(f"/proc/{pid}/syscall", "rb") as syscall:
+        number, first, *_ = syscall.read().split()
+    call = int(number)
+    if call in _READS and terminal:
+        link = os.readlink(f"/proc/{pid}/fd/{int(first, 16)}")
+    elif call not in _WAITS:
+        return None
+    if terminal and not link.startswith(("/dev/pts/", "/dev/tty")):
+        return None
+    return name.decode("utf-8", "replace"), int(fields[11]) + int(fields[12])
+
+
+def _outputs(pid: int) -> list[str]:
+    return [os.readlink(f"/proc/{pid}/fd/{number}") for number in (1, 2)]
