@@ -41,9 +41,12 @@ async def test_an_idle_session_has_no_process_and_its_next_command_runs_all_the_
         before = sandboxes()
         assert (await app.call("Read", {"file_path": "a.txt"})).ok
         assert sandboxes() <= before  # no command yet, no process
-        first = await app.call("Bash", {"command": "echo kept > $TMPDIR/note; echo started"})
-        assert first.ok, first.error
+        line = "echo kept > $TMPDIR/note; touch started; until [ -e seen ]; do sleep 0.05; done"
+        first = asyncio.create_task(app.call("Bash", {"command": line}))
+        await until((tmp_path / "started").exists)
         assert sandboxes() - before
+        (tmp_path / "seen").touch()
+        assert (await first).ok
         await until(lambda: sandboxes() <= before)
         second = await app.call("Bash", {"command": "cat $TMPDIR/note"})
         assert "kept" in second.output
