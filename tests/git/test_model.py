@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -233,3 +236,131 @@ def test_objects_elsewhere_are_named_however_the_line_is_written(line: str, tmp_
     (place / "alternates").write_text(line.format(tmp_path / "objects") + "\n")
     asked = what_asks(str(tmp_path / "work"), [str(tmp_path / "work")])
     assert "alternates" in str(asked)
+
+
+# -- ways around the settings themselves: each of these makes git run a program, or read a file outside ----------------
+
+RUNS = '[diff "x"]\n\ttextconv = "touch pwn; cat"\n'
+
+
+def _hide_behind_nul(folder: Path) -> None:
+    (folder / ".git/config").write_bytes(b'[diff "x.textconv\0"]\n\tbinary = "touch pwn; cat"\n')
+
+
+def _include_through_link(folder: Path) -> None:
+    for name, text in {"a/x": RUNS, "b/x": "", "b/more": "[include]\n\tpath = x\n"}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "a/more").symlink_to("../b/more")
+    (folder / ".git/config").write_text("[include]\n\tpath = ../a/more\n")
+
+
+def _include_from_prefix(folder: Path) -> None:
+    (folder / "more").write_text(RUNS)
+    (folder / ".git/config").write_text(f"[include]\n\tpath = %(prefix)/..{folder}/more\n")
+
+
+def _pass_over_dot_git(folder: Path) -> None:
+    (folder / ".git").rename(folder / "git")
+    for path in (folder / "git").iterdir():
+        path.rename(folder / path.name)
+    (folder / ".git").mkdir()
+    (folder / "config").write_text(f"[core]\n\trepositoryFormatVersion = 0\n\tbare = false\n\tworktree = .\n{RUNS}")
+
+
+@pytest.mark.parametrize(
+    ("arrange", "found"),
+    [
+        (_hide_behind_nul, "config, which cannot be read"),
+        (_include_through_link, "diff.x.textconv"),
+        (_include_from_prefix, "include.path"),
+        (_pass_over_dot_git, "diff.x.textconv"),
+    ],
+)
+def test_a_program_is_named_however_git_comes_to_it(
+    arrange: Callable[[Path], None], found: str, tmp_path: Path
+) -> None:
+    git("init", "-q", cwd=tmp_path)
+    (tmp_path / ".gitattributes").write_text("*.txt diff=x\n")
+    (tmp_path / "a.txt").write_text("a\n")
+    git("add", "a.txt", cwd=tmp_path)
+    (tmp_path / "a.txt").write_text("b\n")
+    arrange(tmp_path)
+    git("diff", cwd=tmp_path)
+    assert (tmp_path / "pwn").exists(), "git itself would run it"
+    assert found in what_asks(str(tmp_path), [str(tmp_path)])
+
+
+def track(folder: Path, path: str, mode: int, *, checksum: bytes | None = None) -> None:
+    """Write an index with one entry, which git would not write itself."""
+    entry = struct.pack(">10I", *(1, 0, 1, 0, 0, 0, mode, 0, 0, 1)) + b"\1" * 20 + struct.pack(">H", len(path))
+    entry += path.encode()
+    data = b"DIRC" + struct.pack(">II", 2, 1) + entry + b"\0" * (8 - len(entry) % 8)
+    (folder / ".git/index").write_bytes(data + (checksum or hashlib.sha1(data).digest()))
+
+
+@pytest.mark.parametrize("path", ["../secret", "a/../../secret", "{}/secret"])
+def test_an_index_that_tracks_a_file_outside_asks(path: str, tmp_path: Path) -> None:
+    folder, path = repository(tmp_path / "r"), path.format(tmp_path)
+    track(folder, path, 0o100644)
+    assert what_asks(str(folder)) == (f"index, which tracks {path}",)
+
+
+@pytest.mark.parametrize("how", ["in two files", "with a wrong checksum", "that ends early"])
+def test_other_repositories_are_seen_in_every_index_that_git_reads(how: str, tmp_path: Path) -> None:
+    for name in ("inner", "."):
+        (tmp_path / name).mkdir(exist_ok=True)
+        git("init", "-q", cwd=tmp_path / name)
+        git("commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path / name)
+    git("add", "-A", cwd=tmp_path)
+    git("config", "filter.x.clean", "touch pwn", cwd=tmp_path / "inner")
+    index = tmp_path / ".git/index"
+    if how == "in two files":
+        git("update-index", "--split-index", cwd=tmp_path)
+        assert b"inner" not in index.read_bytes()
+        assert what_asks(str(tmp_path)) == ("filter.x.clean",)
+    else:
+        index.write_bytes(index.read_bytes()[:-20] + (b"\1" * 20 if how == "with a wrong checksum" else b""))
+        assert what_asks(str(tmp_path)) == ("index, which cannot be read",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BISECT_LOG", "info/sparse-checkout", "rebase-merge/git-rebase-todo", "worktrees/x/locked", "refs/heads/token",
+        "logs/HEAD", "objects/pack", "objects/ab",
+    ],
+)  # fmt: skip
+def test_what_git_prints_of_its_own_folder_is_no_link_out_of_it(name: str, tmp_path: Path) -> None:
+    folder, outside = repository(tmp_path / "r"), tmp_path / "outside"
+    link = folder / ".git" / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside)
+    assert what_asks(str(folder)) == (f"{name}, which is a link to {outside}",)
+    link.unlink()
+    link.symlink_to(folder / "inside")
+    assert what_asks(str(folder)) == ()
+    link.unlink()
+    link.symlink_to(folder / ".env")
+    assert what_asks(str(folder)) == (f"{name}, which is a link to {folder}/.env",)
+
+
+def test_a_folder_of_git_that_shares_another_projects_asks(tmp_path: Path) -> None:
+    other = bare(tmp_path / "other")
+    folder = repository(tmp_path / "r", "[core]\n\tworktree = ..\n")
+    (folder / ".git/commondir").write_text(f"{other}\n")
+    assert what_asks(str(folder), [str(folder)]) == (f"commondir, which leads to {other}",)
+
+
+def test_objects_of_another_repository_ask_also_behind_others(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "r")
+    for objects, further in ((folder / ".git/objects", folder / "o"), (folder / "o", tmp_path / "other/objects")):
+        (objects / "info").mkdir(parents=True)
+        (objects / "info/alternates").write_text(f"{further}\n")
+    assert what_asks(str(folder)) == (f"objects/info/alternates, which leads to {tmp_path}/other/objects",)
+
+
+@pytest.mark.parametrize("value", ["%(prefix)/../x", ":(optional)x", "a\tb", "a\rb"])
+def test_a_path_that_not_every_git_reads_alike_asks(value: str, tmp_path: Path) -> None:
+    repository(tmp_path, f"[mailmap]\n\tfile = {value}\n")
+    assert what_asks(str(tmp_path)) == ("mailmap.file",)

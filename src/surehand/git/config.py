@@ -24,9 +24,11 @@ _CONFIG_LIMIT: Final = 1 << 20
 _INCLUDES: Final = 10
 _NUMBERED: Final = 1000
 """Settings taken from the environment."""
-_SECTION: Final = lazy_pattern(rb'\s*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
+_BLANKS: Final = b" \t\r\n"
+"""What git takes for blanks; `\\s` means more."""
+_SECTION: Final = lazy_pattern(rb'[ \t\r\n]*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
 _ENTRY: Final = lazy_pattern(
-    rb"\s*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
+    rb"[ \t\r\n]*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
     rb'(?:=[ \t]*((?:[^\\\n"#;]|\\\r?\n|\\[^\n]|"(?:[^"\\\n]|\\\r?\n|\\[^\n])*")*))?[^\n]*(?:\n|\Z)'
 )
 _CONDITION: Final = lazy_pattern(
@@ -173,10 +175,11 @@ class Entry:
 def entries(data: bytes) -> tuple[tuple[Entry, ...], bool]:
     """Return every setting in order, and whether git would read the file to its end without a fault.
 
-    Where git would refuse, what can be read is returned all the same.
+    Where git would refuse, what can be read is returned all the same. With a NUL in it a file counts as one of these:
+    git goes on reading, but takes a key or a value to end there.
     """
     found: list[Entry] = []
-    section, at, whole = b"", 3 if data.startswith(b"\xef\xbb\xbf") else 0, True
+    section, at, whole = b"", 3 if data.startswith(b"\xef\xbb\xbf") else 0, b"\0" not in data
     while at < len(data):
         if header := _SECTION.match(data, at):
             inner = b"" if header[2] is None else b"." + re.sub(rb"\\(.)", rb"\1", header[2], flags=re.DOTALL)
@@ -188,7 +191,7 @@ def entries(data: bytes) -> tuple[tuple[Entry, ...], bool]:
             at = entry.end()
         else:  # a comment, an empty line, or what git would refuse
             end = data.find(b"\n", at) + 1 or len(data)
-            whole = whole and data[at:end].lstrip()[:1] in (b"", b"#", b";")
+            whole = whole and data[at:end].lstrip(_BLANKS)[:1] in (b"", b"#", b";")
             at = end
     return tuple(found), whole
 
@@ -215,6 +218,6 @@ def _value(text: bytes) -> bytes:
             end = len(result)
         else:
             result += byte
-            end = len(result) if quoted or not byte.isspace() else end
+            end = len(result) if quoted or byte not in _BLANKS else end
         at += 1
     return bytes(result[:end])

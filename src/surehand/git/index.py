@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from surehand.core.frozen import frozen
 from surehand.git.config import read_plain
@@ -31,32 +30,75 @@ def gitlinks(git_dir: str) -> tuple[str, ...]:
 
 
 def read_tracked(git_dir: str) -> tuple[TrackedFile, ...]:
-    """Return the entries of a repository's index; none where it has none, or one that cannot be read."""
+    """Return the entries of a repository's index; none where it has none, or one that cannot be read.
+
+    Of an index that is kept in two files, those of both: some of the first may have been replaced or removed since.
+    """
+    return _read_index(git_dir)[0]
+
+
+def find_index_problem(git_dir: str) -> str:
+    """Return why what git takes for tracked is not known here, or lies outside; nothing where all is well."""
+    return _read_index(git_dir)[1]
+
+
+_Index: TypeAlias = tuple[tuple[TrackedFile, ...], str]
+_UNREADABLE: Final = "index, which cannot be read"
+
+
+def _read_index(git_dir: str) -> _Index:
     path = os.path.join(git_dir, "index")
     try:
         status = os.stat(path)
+    except FileNotFoundError:
+        return (), ""
     except OSError:
-        return ()
+        return (), _UNREADABLE
     return _read(path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 @lru_cache(maxsize=32)
-def _read(path: str, changed: int, size: int, inode: int) -> tuple[TrackedFile, ...]:
+def _read(path: str, changed: int, size: int, inode: int) -> _Index:
+    found = _parse(path)
+    if found is None:
+        return (), _UNREADABLE
+    tracked, shared = found
+    if shared:
+        base = _parse(os.path.join(os.path.dirname(path), f"sharedindex.{shared}"))
+        if base is None or base[1]:
+            return tracked, _UNREADABLE
+        tracked += base[0]
+    tracked = tuple(each for each in tracked if each.path)  # of one that replaces an entry of the other file only that
+    # git reads a path as it stands: no command of its own would have written these.
+    outside = next((each.path for each in tracked if each.path.startswith("/") or ".." in each.path.split("/")), "")
+    return tracked, f"index, which tracks {outside}" if outside else ""
+
+
+def _parse(path: str) -> tuple[tuple[TrackedFile, ...], str] | None:
+    """Return the entries of a file and which other one it adds to; None where that is not certain.
+
+    How long the names of objects are is told by the checksum at the end. git itself does not compare that, so that a
+    file with a wrong one is read by git as nobody can say here.
+    """
     data = read_plain(os.fsencode(path), _LIMIT) or b""
-    for width in (20, 32):
+    read: list[tuple[tuple[TrackedFile, ...], str]] = []
+    for width, make_hash in ((20, hashlib.sha1), (32, hashlib.sha256)):
+        if any(data[-20:]) and data[-width:] != make_hash(data[:-width]).digest():
+            continue
         try:
-            return tuple(_entries(data, width))
+            entries, at = _entries(data, width)
+            read.append((entries, _shared_index(data, at, width)))
         except (ValueError, IndexError):
             continue
-    return ()
+    return read[0] if len(read) == 1 else None
 
 
-def _entries(data: bytes, width: int) -> Iterator[TrackedFile]:
-    if data[:4] != b"DIRC":
-        return
+def _entries(data: bytes, width: int) -> tuple[tuple[TrackedFile, ...], int]:
+    """Return the entries and where they end."""
     version, count = int.from_bytes(data[4:8]), int.from_bytes(data[8:12])
-    if version not in (2, 3, 4) or not _ends_well(data, width):
+    if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError
+    found: list[TrackedFile] = []
     at, previous = 12, b""
     for _ in range(count):
         begin, mode = at, int.from_bytes(data[at + 24 : at + 28])
@@ -72,14 +114,21 @@ def _entries(data: bytes, width: int) -> Iterator[TrackedFile]:
             end = data.index(b"\0", at)
             path = data[at:end]
             at = begin + ((end - begin) // 8 + 1) * 8
-        yield TrackedFile(os.fsdecode(path), mode, name.hex())
+        found.append(TrackedFile(os.fsdecode(path), mode, name.hex()))
+    return tuple(found), at
 
 
-def _ends_well(data: bytes, width: int) -> bool:
-    """Tell by the checksum at the end how long the names of objects are; a file without one is taken for the usual."""
-    if not any(data[-20:]):
-        return width == 20
-    return data[-width:] == (hashlib.sha1 if width == 20 else hashlib.sha256)(data[:-width]).digest()
+def _shared_index(data: bytes, at: int, width: int) -> str:
+    """Return the name of the file whose entries these add to, out of what stands behind them; usually there is none."""
+    shared = ""
+    while at < len(data) - width:
+        size = int.from_bytes(data[at + 4 : at + 8])
+        if data[at : at + 4] == b"link":
+            shared = data[at + 8 : at + 8 + width].hex()
+        at += 8 + size
+    if at != len(data) - width:
+        raise ValueError
+    return shared if shared.strip("0") else ""
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

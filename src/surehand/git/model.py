@@ -14,16 +14,16 @@ from typing import Final
 
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain
+from surehand.git.index import find_index_problem
 from surehand.git.repositories import Repository, inner_repositories, repositories_around, repository_at, too_many
 
 _CONFIG: Final = 1 << 20
 _INCLUDES: Final = 10
 CONFIGS: Final = ("config", "config.worktree")
-_PARTS: Final = (
-    "HEAD", "index", "objects", "refs", "packed-refs", "info", "info/attributes", "info/exclude", "info/grafts",
-    "logs", "shallow", "commondir", "config", "config.worktree",
-)  # fmt: skip
-"""What of a folder of git may not be a link out of it."""
+_MOST_FILES: Final = 100_000
+"""Files in a folder of git that are looked at for links."""
+_ALTERNATES: Final = 5
+"""How far git itself follows objects of others to those of yet others."""
 
 
 def what_asks(folder: str, roots: Iterable[str] = ()) -> tuple[str, ...]:
@@ -56,9 +56,15 @@ class _Look:
         repository = self._place
         if repository.pointer and not _lies_in(repository.git_dir, self._around) and not repository.is_linked:
             yield f".git, which leads to {repository.git_dir}"
+        if repository.common != repository.git_dir and not (
+            _lies_in(repository.common, self._around) or repository.is_worktree_of_common
+        ):
+            yield f"commondir, which leads to {repository.common}"
         for folder in repository.folders:
             yield from self._links(folder)
-        yield from self._alternates()
+        yield from self._alternates(os.path.join(repository.common, "objects"))
+        if problem := find_index_problem(repository.git_dir):
+            yield problem
         for folder in repository.folders:
             for name in CONFIGS:
                 yield from self._settings(os.path.join(folder, name), name)
@@ -68,14 +74,25 @@ class _Look:
     def _is_own(self, path: str) -> bool:
         return _lies_in(path, self._own)
 
-    def _links(self, folder: str) -> Iterator[str]:
-        for name in _PARTS:
-            path = os.path.join(folder, name)
-            if os.path.islink(path) and not self._is_own(os.path.realpath(path)):
-                yield f"{name}, which is a link to {os.path.realpath(path)}"
+    def _links(self, top: str, shown: str = "") -> Iterator[str]:
+        """Yield what in a folder of git is a link out of it: there is much that git reads there, and some it prints."""
+        count, waiting = 0, [shown]
+        while waiting:
+            inner = waiting.pop()
+            for entry in _list_folder(os.path.join(top, inner)):
+                count += 1
+                name = os.path.join(inner, entry.name)
+                if entry.is_symlink():
+                    path = os.path.realpath(entry.path)
+                    if not self._is_own(path) or is_secret(path):
+                        yield f"{name}, which is a link to {path}"
+                elif entry.is_dir(follow_symlinks=False) and _is_entered(name):
+                    waiting.append(name)
+            if count > _MOST_FILES:
+                yield "more files than are looked at"
+                return
 
-    def _alternates(self) -> Iterator[str]:
-        objects = os.path.join(self._place.common, "objects")
+    def _alternates(self, objects: str, depth: int = 0) -> Iterator[str]:
         path = f"{objects}/info/alternates"
         data = read_plain(os.fsencode(path), _CONFIG)
         if data is None and os.path.lexists(path):
@@ -84,6 +101,9 @@ class _Look:
             repository = os.path.realpath(os.path.join(objects, os.fsdecode(line.replace(b"\0", b""))))
             if line.startswith(b'"') or (line and not line.startswith(b"#") and not self._is_own(repository)):
                 yield f"objects/info/alternates, which leads to {repository}"
+            elif line and not line.startswith(b"#") and depth < _ALTERNATES:
+                yield from self._links(os.path.dirname(repository), os.path.basename(repository))
+                yield from self._alternates(repository, depth + 1)
 
     def _hook(self) -> Iterator[str]:
         """Yield the one hook that a look runs, where nothing switches it off."""
@@ -111,15 +131,20 @@ class _Look:
                 yield key
 
     def _look_into_included(self, path: str, key: str, value: str, depth: int) -> Iterator[str]:
-        """Look into a file that is included, whatever its condition says now; only one of the repository's own."""
-        named = os.path.realpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
-        if depth >= _INCLUDES or not self._holds(named):
+        """Look into a file that is included, whatever its condition says now; only one of the repository's own.
+
+        What it includes itself is named from the folder it was named in, also where it is a link into another one.
+        """
+        named = os.path.join(os.path.dirname(path), os.path.expanduser(value))
+        if depth >= _INCLUDES or not _is_plain_path(value) or not self._holds(named):
             yield key
         else:
             yield from self._settings(named, value, depth + 1)
 
     def _leads_back(self, value: str) -> bool:
         """Tell whether `core.worktree` names the folder from which git came here, as for a submodule."""
+        if not _is_plain_path(value):
+            return False
         repository = os.path.realpath(os.path.join(self._place.git_dir, value))
         if repository == self._place.top or repository == os.path.dirname(self._place.git_dir):
             return True
@@ -131,7 +156,33 @@ class _Look:
     def _holds(self, value: str) -> bool:
         """Tell whether a file that a setting names lies in the repository, and is no secret."""
         path = os.path.realpath(os.path.join(self._place.top, os.path.expanduser(value)))
-        return self._is_own(path) and not is_secret(path)
+        return _is_plain_path(value) and self._is_own(path) and not is_secret(path)
+
+
+def _list_folder(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _is_entered(name: str) -> bool:
+    """Tell whether a folder within one of git is looked through for links.
+
+    Those of submodules are looked at as repositories, those with single objects are of no use to who does not know the
+    names in them, and some are other programs'.
+    """
+    top, _, rest = name.partition("/")
+    return top not in ("modules", "lfs", "annex") and (top != "objects" or rest in ("", "info", "pack"))
+
+
+def _is_plain_path(value: str) -> bool:
+    """Tell whether every git reads a value as the same path.
+
+    `%(prefix)` and `:(optional)` stand for more than they say, and of a tab some make a blank.
+    """
+    return not value.startswith(("%(", ":(")) and "\t" not in value and "\r" not in value
 
 
 def _lies_in(path: str, folders: Iterable[str]) -> bool:

@@ -15,7 +15,7 @@ from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain, settings_of
 from surehand.git.model import CONFIGS, is_harmless
-from surehand.git.repositories import common_of, follow_pointer, module_folders, repository_at, text_of
+from surehand.git.repositories import common_of, follow_pointer, module_folders, repository_at, seems_bare, text_of
 
 KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
 """What in a folder of git says what it runs, and where it takes its settings from."""
@@ -112,7 +112,7 @@ def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
             found.update({led: None} if led is not None else {})
         elif name in _OF_BARE or folder.endswith("/hooks"):
             top = folder.removesuffix("/hooks")
-            if repository_at(top) is not None and not os.path.lexists(os.path.join(top, ".git")):
+            if seems_bare(top):
                 found[os.path.realpath(top)] = None
     every = [each for folder in found for each in (folder, common_of(folder))]
     return [folder for folder in with_inner(every) if f"{folder}/".startswith(inside)]

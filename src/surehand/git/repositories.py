@@ -42,6 +42,11 @@ class Repository:
         return (self.git_dir,) if self.git_dir == self.common else (self.git_dir, self.common)
 
     @property
+    def is_worktree_of_common(self) -> bool:
+        """Whether its own folder lies where the repository that it shares keeps those of its worktrees."""
+        return self.git_dir.startswith(self.common.rstrip("/") + "/worktrees/")
+
+    @property
     def is_linked(self) -> bool:
         """Whether a pointer that led elsewhere is named back from there, as git does for worktrees and submodules.
 
@@ -49,7 +54,7 @@ class Repository:
         """
         back = text_of(os.path.join(self.git_dir, "gitdir"))
         if back and os.path.realpath(os.path.join(self.git_dir, back)) == os.path.realpath(self.pointer):
-            return self.git_dir.startswith(self.common.rstrip("/") + "/worktrees/")
+            return self.is_worktree_of_common
         named = worktree_of(self.git_dir)
         return bool(named) and os.path.realpath(os.path.join(self.git_dir, named)) == os.path.realpath(self.top)
 
@@ -87,19 +92,27 @@ def follow_pointer(pointer: str) -> str | None:
 
 def repository_at(folder: str) -> Repository | None:
     """Return the repository that begins at this very folder, judged generously: more may pass than git would take."""
+    return next(_repositories_at(folder), None)
+
+
+def _repositories_at(folder: str) -> Iterator[Repository]:
+    """Yield what git may take for the repository at a folder: where its `.git` leads, and the folder itself.
+
+    That one counts beside a `.git` too, which git passes over if it lacks something.
+    """
     pointer = os.path.join(folder, ".git")
-    if os.path.lexists(pointer):
-        git_dir = follow_pointer(pointer)
-        if git_dir is not None:
-            plain = os.path.isdir(pointer) and not os.path.islink(pointer)
-            return Repository(os.path.realpath(folder), git_dir, common_of(git_dir), "" if plain else pointer)
-    if os.path.lexists(os.path.join(folder, "HEAD")) and _seems_bare(folder):
+    if os.path.lexists(pointer) and (git_dir := follow_pointer(pointer)) is not None:
+        plain = os.path.isdir(pointer) and not os.path.islink(pointer)
+        yield Repository(os.path.realpath(folder), git_dir, common_of(git_dir), "" if plain else pointer)
+    if seems_bare(folder):
         real = os.path.realpath(folder)
-        return Repository(real, real, common_of(real))
-    return None
+        yield Repository(real, real, common_of(real))
 
 
-def _seems_bare(folder: str) -> bool:
+def seems_bare(folder: str) -> bool:
+    """Tell whether a folder itself looks like a folder of git."""
+    if not os.path.lexists(os.path.join(folder, "HEAD")):
+        return False
     names = ("objects", "refs")
     return os.path.lexists(os.path.join(folder, "commondir")) or all(
         os.path.isdir(os.path.join(folder, name)) for name in names
@@ -128,8 +141,7 @@ def repositories_around(folder: str) -> Iterator[Repository]:
     """
     folder = os.path.realpath(folder)
     while True:
-        repository = repository_at(folder)
-        if repository is not None:
+        for repository in _repositories_at(folder):
             yield repository
             if is_repository(repository):
                 return
@@ -164,9 +176,7 @@ def _find_nested(repository: Repository) -> Iterator[Repository]:
     top = _work_top(repository)
     names = dict.fromkeys((*gitlinks(repository.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
     for name in names:
-        inner = repository_at(os.path.join(top, name))
-        if inner is not None:
-            yield inner
+        yield from _repositories_at(os.path.join(top, name))
     for folder in module_folders(repository.common):
         yield Repository(folder, folder, common_of(folder))
 

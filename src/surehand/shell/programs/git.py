@@ -176,7 +176,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "symbolic-ref": (("", "-q --quiet --short --no-recurse @onetext"),),
     "lfs": (("ls-files", "-ls --long --size --all @text"), ("version", "@none"), ("env", "@none")),
     "sparse-checkout": (("list", "@none"),),
-    "rerere": (("status", "@none"), ("diff", "@none")),
+    "rerere": (("status", "@none"),),  # `diff` prints whatever files `MERGE_RR` names
     "archive": (("--list|-l", "-l --list @none"),),
     "apply": (("--stat|--check|--numstat|--summary", "--stat --check --numstat --summary -p: -R --cached --index -v "
     "@read"),),
