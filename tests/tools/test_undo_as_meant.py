@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.users import USERS, somebody
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
@@ -339,3 +340,45 @@ async def test_a_link_that_took_a_files_place_is_named(tmp_path: Path) -> None:
         assert not (tmp_path / "a.txt").is_symlink()
         assert (await app.redo()).ok
     assert os.readlink(tmp_path / "a.txt") == "elsewhere"
+
+
+UNREADABLE = """
+import asyncio, os, sys
+from surehand import Settings, Surehand
+from surehand.history.history import HISTORY
+from surehand.history.words import ABSENT, Author, FileChange
+from surehand.testing import Says
+
+async def main(folder):
+    path = os.path.join(folder, "a.txt")
+    async with Surehand(folder, settings=Settings(), approver=Says("once"), plugins=False) as app:
+        assert (await app.call("Write", {"file_path": "a.txt", "content": "new"})).ok
+        os.chmod(path, 0)
+        refused = await app.undo(force=True)
+        print(refused.output.splitlines()[0])
+        # A process was killed while it changed the file: that cannot be recovered yet, and everything else goes on.
+        app.session.keep(HISTORY).begin(Author("Write"), [FileChange(path, ABSENT, None)])
+        assert (await app.call("Write", {"file_path": "b.txt", "content": "new"})).ok
+        undone = await app.undo()
+        assert undone.ok, undone.output
+        print(len(app.session.keep(HISTORY).begun()))
+        os.chmod(path, 0o600)
+        assert (await app.undo(force=True)).ok
+        print(len(app.session.keep(HISTORY).begun()))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_an_undo_says_that_a_file_cannot_be_read_and_other_changes_are_undone() -> None:
+    with somebody(USERS[1]) as user:
+        (user.folder / "ws").mkdir()
+        user.give()
+        program = user.start(UNREADABLE, str(user.folder / "ws"), stdout=subprocess.PIPE, text=True)
+        said, _ = program.communicate(timeout=300)
+        assert program.returncode == 0
+        assert said.splitlines() == [
+            f"cannot read {user.folder}/ws/a.txt: the operating system denies access (EACCES)",
+            "1",
+            "0",
+        ]

@@ -114,11 +114,16 @@ def _record_difference(prepared: Prepared, stated: list[_Changing], before: _Sta
         if not changes:
             return None
         history = session.keep(HISTORY)
-        for _, data in (*before.values(), *after.values()):
-            if data is not None:
-                history.keep_bytes(data)
         said = f"{tool} {os.path.relpath(changes[0].path, session.workspace)}"
-        change_id = history.record(Author.of(prepared.ctx, tool, said), changes)
+        who = Author.of(prepared.ctx, tool, said)
+
+        def keep_contents() -> tuple[Author, list[FileChange]]:
+            for state, data in (*before.values(), *after.values()):
+                if data is not None:
+                    history.contents.keep(state.digest, [data])
+            return who, changes
+
+        change_id = history.record_found(keep_contents)
     except (_TooMuch, OSError, ToolFailure) as problem:
         _tell(prepared, problem)
         return None

@@ -5,7 +5,7 @@
     change_id = history.commit(pending)
 
 A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` or `keep_path` and
-writes all down with `record`.
+writes all down with `record`, in one transaction: what is kept and in no entry of the log yet is pruned as unused.
 
 What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
 it down when the call has ended, and Undo makes it, newest first among the other changes:
@@ -83,7 +83,7 @@ class History(Store):
         temporary = temporary_name(os.urandom(6).hex())
         first, linked = files[0], ""
         change = replace(_entry(who, files, kind, about, temporary), parts=parts or {})
-        with _before_anything_changes(), self.transaction():
+        with before_anything_changes(), self.transaction():
             if before is not None and len(before) >= LINK_BYTES and self._folder is not None:
                 linked = first.before.digest if self.contents.announce(first.before.digest, len(before)) else ""
             elif before is not None:
@@ -98,7 +98,7 @@ class History(Store):
         """Bring a large old content into the store, by link where the file has no other name."""
         if not pending.linked:
             return
-        with _before_anything_changes():
+        with before_anything_changes():
             try:
                 self.contents.adopt(pending.linked, folder, name if links == 1 else "", data)
             except OSError as problem:
@@ -378,7 +378,7 @@ def _entry(who: Author, files: Sequence[FileChange], kind: ChangeKind, about: Se
 
 
 @contextmanager
-def _before_anything_changes() -> Generator[None]:
+def before_anything_changes() -> Generator[None]:
     """Say of a failure of the history that nothing was changed: only where that is certain."""
     try:
         yield

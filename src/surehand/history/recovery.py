@@ -31,7 +31,10 @@ def recover(history: History) -> list[str]:
             folders = open_folders(change, stack)
             if all(try_lock(fd) for fd in folders.values() if fd is not None):
                 abandoned = True
-                happened += recover_change(history, change, folders)
+                try:
+                    happened += recover_change(history, change, folders)
+                except OSError:  # what stands there cannot be read now; whoever looks when it can be recovers it
+                    continue
     if abandoned:
         history.remove_strays()
     return happened
@@ -109,16 +112,17 @@ def recover_change(history: History, change: Change, folders: Mapping[str, int |
         strike(history, change, folders)
         return []
     files: list[FileChange] = []
-    for each, now, data in _zip(change, found):
+    for each, now, _ in _zip(change, found):
         if each.after is not None and now.same_content(each.before) and not now.same_content(each.after):
             now = _finish(history, each, now, folders)
-        elif each.after is None and data is not None:
-            history.keep_bytes(data)
-        elif each.after is None and now.kind == "file" and (fd := folders[os.path.dirname(each.path)]) is not None:
-            with history.transaction():
-                history.keep_file(now, fd, os.path.basename(each.path))
         files.append(FileChange(each.path, each.before, each.after if each.after is not None else now))
-    with history.transaction():
+    with history.transaction():  # what is kept and not yet in the log, another process that prunes takes for unused
+        for each, now, data in _zip(change, found):
+            fd = folders[os.path.dirname(each.path)]
+            if each.after is None and data is not None:
+                history.keep_bytes(data)
+            elif each.after is None and now.kind == "file" and fd is not None:
+                history.keep_file(now, fd, os.path.basename(each.path))
         history.log.finish(change.id, files)
         if change.about:
             history.log.update_reversed(change)

@@ -22,7 +22,7 @@ from surehand.files.paths import open_folder, os_failure
 from surehand.files.text import UTF8, detect
 from surehand.history.contents import Stream
 from surehand.history.disk import HELD_BYTES, Data, is_special, put, read_in, state_in
-from surehand.history.history import History, Pending
+from surehand.history.history import History, Pending, before_anything_changes
 from surehand.history.words import ABSENT, Author, ChangeKind, FileChange, FileState
 
 _DIFF_LINES: Final = 200
@@ -38,7 +38,7 @@ Content: TypeAlias = Callable[[FileState], Data | None]
 
 
 def _carry_on() -> None:
-    """Stand for the way back, which nobody can give up."""
+    """Do nothing: on the way back, which nobody can give up, and where there are no new contents."""
 
 
 def _every(step: FileChange) -> bool:
@@ -104,6 +104,8 @@ class Steps:
     """Whether a step goes into the history; one that does not is made and taken back all the same."""
     durable: bool = True
     """Whether everything is to be on the disk at the end."""
+    keep_new: Callable[[], None] = _carry_on
+    """Keeps new contents in the history, in the transaction that writes the change down."""
 
     def standing(self) -> Iterator[Standing]:
         """Yield every step with what stands at its path now."""
@@ -111,8 +113,8 @@ class Steps:
             folders = _Folders((), self.roots_of, self._links(), stack)
             for step in self.steps:
                 with folders.of(step.path) as folder:
+                    now, data = _look(folder, step.path)
                     name = os.path.basename(step.path)
-                    now, data = (ABSENT, None) if folder is None else state_in(folder, name, HELD_BYTES)
                     special = folder is not None and now.kind == "absent" and is_special(folder, name)
                 yield Standing(step, now, data, special)
 
@@ -139,11 +141,13 @@ class Steps:
             folders = _Folders((step.path for step in self.steps), self.roots_of, self._links(), stack)
             check()
             others: dict[str, bytes] = {}
-            steps, already = self._actual(folders, others)
-            recorded = [step for step in (*steps, *already) if self.recorded(step)]
             pending = None
-            if recorded:
-                pending = self.history.begin(who, recorded, kind=kind, about=about, parts=parts)
+            # In one: what is kept and not yet in the log, another process that prunes takes for unused.
+            with before_anything_changes(), self.history.transaction():
+                self.keep_new()
+                steps, already = self._actual(folders, others)
+                if recorded := [step for step in (*steps, *already) if self.recorded(step)]:
+                    pending = self.history.begin(who, recorded, kind=kind, about=about, parts=parts)
             self._do_all(steps, folders, pending, others, who.check_wanted)
             if self.durable and not self._flush_each:
                 os.sync()
@@ -159,27 +163,26 @@ class Steps:
         """
         found: list[FileChange] = []
         already: list[FileChange] = []
-        with self.history.transaction():
-            for step in in_order(self.steps):
-                wanted = step.after or ABSENT
-                with folders.of(step.path) as folder:
-                    name = os.path.basename(step.path)
-                    now, data = (ABSENT, None) if folder is None else state_in(folder, name, HELD_BYTES)
-                    if folder is not None and data is None and now.kind == "file":
-                        if self.recorded(FileChange(step.path, now, wanted)):
-                            self.history.keep_file(now, folder, name)
-                        else:
-                            data = read_in(folder, name)
-                if step.before.mode == wanted.mode and now.kind == wanted.kind:
-                    wanted = replace(wanted, mode=now.mode)  # the change leaves the mode alone
-                if now == wanted and not step.before.same_content(wanted):
-                    already.append(FileChange(step.path, step.before, wanted))
-                    continue
-                found.append(actual := FileChange(step.path, now, wanted))
-                if data is not None and self.recorded(actual):
-                    self.history.contents.keep(now.digest, [data])
-                elif data is not None:
-                    others[now.digest] = data
+        for step in in_order(self.steps):
+            wanted = step.after or ABSENT
+            with folders.of(step.path) as folder:
+                now, data = _look(folder, step.path)
+                name = os.path.basename(step.path)
+                if folder is not None and data is None and now.kind == "file":
+                    if self.recorded(FileChange(step.path, now, wanted)):
+                        self.history.keep_file(now, folder, name)
+                    else:
+                        data = read_in(folder, name)
+            if step.before.mode == wanted.mode and now.kind == wanted.kind:
+                wanted = replace(wanted, mode=now.mode)  # the change leaves the mode alone
+            if now == wanted and not step.before.same_content(wanted):
+                already.append(FileChange(step.path, step.before, wanted))
+                continue
+            found.append(actual := FileChange(step.path, now, wanted))
+            if data is not None and self.recorded(actual):
+                self.history.contents.keep(now.digest, [data])
+            elif data is not None:
+                others[now.digest] = data
         return found, already
 
     def _do_all(
@@ -218,8 +221,7 @@ class Steps:
         for step in (*back, *shut):
             try:
                 with folders.of(step.path) as folder:
-                    name = os.path.basename(step.path)
-                    now = ABSENT if folder is None else state_in(folder, name, HELD_BYTES)[0]
+                    now, _ = _look(folder, step.path)
                 if now != step.after:
                     self._do_each([FileChange(step.path, now, step.after)], folders, temporary, content, [], _carry_on)
             except (OSError, ToolFailure):
@@ -325,6 +327,14 @@ class _Folders:
             if not make and _no_folder(problem, path, self._links):
                 return None  # a step is to make it, or nothing stands there and nothing shall
             raise _unreachable_error(problem, path) from None
+
+
+def _look(folder: int | None, path: str) -> tuple[FileState, bytes | None]:
+    """Return what stands at a path in its open folder, and its content if that is held."""
+    try:
+        return (ABSENT, None) if folder is None else state_in(folder, os.path.basename(path), HELD_BYTES)
+    except OSError as problem:
+        raise os_failure(problem, path, "read") from None
 
 
 def in_order(steps: Sequence[FileChange]) -> list[FileChange]:

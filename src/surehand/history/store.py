@@ -103,8 +103,11 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Hold the database for one step that happens whole or not at all."""
+        """Hold the database for one step that happens whole or not at all; inside another one it is part of that."""
         with self._hold_database():
+            if self._database.in_transaction:
+                yield
+                return
             if self.unwritable:
                 self._reconnect()
             elif self._identity != self._find_identity():

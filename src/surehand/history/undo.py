@@ -177,10 +177,12 @@ def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force
     def last_look() -> None:
         check(history, plan, roots_of, force=force)
 
-    for data in plan.merged.values():  # what is written down before it happens must be there to end it after a crash
-        history.keep_bytes(data)
     return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about, parts=plan.parts)
 
 
 def _steps(history: History, plan: Plan, roots_of: RootsOf) -> Steps:
-    return Steps(history, plan.steps, roots_of, _content(history, plan))
+    def keep_merged() -> None:  # what is written down before it happens must be there to end it after a crash
+        for data in plan.merged.values():
+            history.keep_bytes(data)
+
+    return Steps(history, plan.steps, roots_of, _content(history, plan), keep_new=keep_merged)

@@ -157,10 +157,15 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     if not plan.changes:
         return ToolResult(data={"change_id": "", "paths": []}, output="The patch changes nothing.")
-    steps = Steps(history, plan.changes, lambda path: ctx.session.roots, lambda state: plan.contents.get(state.digest))
-    with history.transaction():
-        for digest, data in plan.contents.items():  # for a redo
+
+    def keep_new() -> None:  # for a redo
+        for digest, data in plan.contents.items():
             history.contents.keep(digest, [data])
+
+    def find_content(state: FileState) -> bytes | None:
+        return plan.contents.get(state.digest)
+
+    steps = Steps(history, plan.changes, lambda path: ctx.session.roots, find_content, keep_new=keep_new)
 
     def check_again() -> None:
         if changed := [each.step.path for each in steps.standing() if each.changed]:

@@ -70,9 +70,14 @@ class Applying:
         self._refuse_what_cannot_be_kept()
         changes = [FileChange(each.place, _state(each.before), _state(each.after)) for each in self.differences]
         steps = Steps(
-            history, changes, lambda path: self._roots, self._content(history), self._is_recorded, durable=False
+            history,
+            changes,
+            lambda path: self._roots,
+            self._content(history),
+            self._is_recorded,
+            durable=False,
+            keep_new=lambda: self._keep_new(history, changes),
         )
-        self._keep_new(history, changes)
         done = steps.carry_out(who, lambda: self._check(steps))
         files = sorted((each for each in done.steps if self._is_recorded(each)), key=lambda each: each.path)
         return Recorded(done.change_id, tuple(files), done.trouble)
@@ -112,12 +117,11 @@ class Applying:
     def _keep_new(self, history: History, changes: Sequence[FileChange]) -> None:
         """Keep new contents for a redo, and for finishing what a crash cuts off, as far as there is room."""
         room = KEPT_TOTAL
-        with history.transaction():
-            for each in changes:
-                after = each.after or ABSENT
-                if after.digest and after.size <= min(KEPT_FILE, room) and self._is_recorded(each):
-                    history.contents.keep(after.digest, [_data(self._after[after.digest])])
-                    room -= after.size
+        for each in changes:
+            after = each.after or ABSENT
+            if after.digest and after.size <= min(KEPT_FILE, room) and self._is_recorded(each):
+                history.contents.keep(after.digest, [_data(self._after[after.digest])])
+                room -= after.size
 
     def _check(self, steps: Steps) -> None:
         """Raise ToolFailure, with a diff, when a path was changed by somebody else since the dry run began."""
