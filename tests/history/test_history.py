@@ -184,6 +184,25 @@ def test_a_history_damaged_in_part_gives_way_to_a_new_one(folder: str, damage: C
     history.close()
 
 
+def test_a_history_that_was_set_aside_keeps_its_contents(folder: str) -> None:
+    data = os.urandom(300_000)
+    history, _ = opened(folder)
+    id = record(history, "/f", data, b"b")
+    history.close()
+    database = Path(folder, "history.db")
+    sound = database.read_bytes()
+    database.write_bytes(b"no database" + sound[11:])
+    opened(folder)[0].close()  # and strays are removed
+    [contents] = Path(folder).glob("contents.broken-*")
+    shutil.rmtree(Path(folder, "contents"), ignore_errors=True)
+    contents.rename(Path(folder, "contents"))
+    database.write_bytes(sound)
+    history, _ = opened(folder)
+    assert history.change(id) is not None
+    assert history.content(digest_of(data)) == data
+    history.close()
+
+
 def test_what_is_changed_after_the_history_was_removed_is_in_the_new_one(folder: str) -> None:
     history, notes = opened(folder)
     record(history, "/a", b"1", b"2")

@@ -124,9 +124,11 @@ def _passes_check(path: str) -> bool:
 
 
 def set_aside(folder: str) -> str:
-    """Move the database of a history folder out of the way; return its new name."""
-    path = os.path.join(folder, "history.db")
-    aside = f"{path}.broken-{time.time_ns()}"
+    """Move the database of a history folder out of the way, with its contents; return its new name."""
+    path, contents, mark = os.path.join(folder, "history.db"), os.path.join(folder, "contents"), time.time_ns()
+    aside = f"{path}.broken-{mark}"
+    if os.path.isdir(contents):  # first: to a new database they are strays, which it removes
+        os.rename(contents, f"{contents}.broken-{mark}")
     os.rename(path, aside)
     for extra in ("-wal", "-shm"):
         if os.path.exists(path + extra):

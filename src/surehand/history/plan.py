@@ -222,7 +222,7 @@ def _plan_redo(history: History, undo: Change) -> Plan:
         raise ToolFailure(
             f"{both[0]} was changed by a call that would be repeated, and by others: their order cannot be preserved",
             code="precondition_failed",
-            hint="Repeat the calls one by one, or restore single changes by hand from `surehand log --diff`.",
+            hint="Repeat the calls one by one, or restore single changes by hand from `surehand diff CHANGE`.",
         )
     steps = tuple(each.reverse() for entry in standing for each in entry.files if each.path not in again)
     to_make = {id for each in standing for id, parts in each.parts.items() if CALL_MADE in parts}
