@@ -313,7 +313,7 @@ def with_image(given: Mapping[str, str]) -> Sequence[Message]:
     return [("user", Image(PIXEL, "image/png")), ("user", "Please analyze the image above.")]
 
 
-def of_template(uri: str, guest: Any) -> str:
+def of_template(uri: str, client: Any) -> str:
     number = uri.split("/")[-2]
     return json.dumps({"id": number, "templateTest": True, "data": f"Data for ID: {number}"})
 
@@ -339,10 +339,10 @@ PROMPTS = [
 ]
 RESOURCES = [
     Resource(
-        "test://static-text", "Static text", lambda uri, guest: "This is the content of the static text resource."
+        "test://static-text", "Static text", lambda uri, client: "This is the content of the static text resource."
     ),
-    Resource("test://static-binary", "Static binary", lambda uri, guest: b"\x89PNG\r\n", mime_type="image/png"),
-    Resource("test://watched-resource", "Watched", lambda uri, guest: "Watched."),
+    Resource("test://static-binary", "Static binary", lambda uri, client: b"\x89PNG\r\n", mime_type="image/png"),
+    Resource("test://watched-resource", "Watched", lambda uri, client: "Watched."),
     Resource("test://template/{id}/data", "Template", of_template, mime_type="application/json"),
 ]
 

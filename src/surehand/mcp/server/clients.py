@@ -109,7 +109,7 @@ def _parse(line: str) -> dict[str, Any] | None:
 
 IDLE_S: Final = 1800.0
 """A client that has not been heard of for so long is gone; what it left running ends."""
-GUESTS_LIMIT: Final = 4000
+CLIENTS_LIMIT: Final = 4000
 LOG_KEPT: Final = 1000
 """Events of a session that its log resource tells."""
 
@@ -169,14 +169,14 @@ class Client:
     file_changed: Callable[[str], None] = lambda path: None
     gathering: asyncio.Task[None] | None = None
     """Brings in the tools of other servers, where they are served too."""
-    telling: bool = False
+    notifying: bool = False
     """Whether a `tools/list_changed` notification to the client is pending."""
     level: LogLevel = "info"
     heard: float = field(default_factory=time.monotonic)
     running: dict[str, ClientCall] = field(default_factory=dict[str, ClientCall])
     waiting: dict[str, Waiting] = field(default_factory=dict[str, Waiting])
     subscribed: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Resources it wants to hear of, by URI, and the way to tell it."""
+    """Resources it has subscribed to, by URI, each with the function that notifies it."""
     log: deque[Event] = field(default_factory=lambda: deque(maxlen=LOG_KEPT))
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ class Client:
         """Add an SDK session, so that it is notified of changes."""
         if key not in self.sessions:
             self.sessions[key] = session
-            if len(self.sessions) > GUESTS_LIMIT:  # many leave without a word
+            if len(self.sessions) > CLIENTS_LIMIT:  # many leave without a word
                 del self.sessions[next(iter(self.sessions))]
 
     def end_call(self, request_id: str | int) -> None:
@@ -255,23 +255,23 @@ class Clients:
     def __init__(self, open_app: Open, *, shared: bool = False) -> None:
         self._open = open_app
         self._shared = shared
-        self._guests: dict[str, Client] = {}
+        self._clients: dict[str, Client] = {}
         self._opening: dict[str, asyncio.Future[Client]] = {}
 
     def find(self, key: str) -> Client | None:
         """Return the client of a connection; None where there is none."""
-        guest = self._guests.get(self._key_of(key))
-        if guest is not None:
-            guest.heard = time.monotonic()
-        return guest
+        client = self._clients.get(self._key_of(key))
+        if client is not None:
+            client.heard = time.monotonic()
+        return client
 
     async def get(self, key: str, name: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Client:
         """Return the client behind a key; its application is opened with its first request that needs one.
 
         `name` is what the client calls itself.
         """
-        if (guest := self.find(key)) is not None:
-            return guest
+        if (client := self.find(key)) is not None:
+            return client
         key = self._key_of(key)
         if (opening := self._opening.get(key)) is not None:
             return await asyncio.shield(opening)
@@ -279,15 +279,15 @@ class Clients:
         self._opening[key] = mine
         try:
             await self._make_room()
-            guest = self._guests[key] = await self._open_client(name, await roots())
-            mine.set_result(guest)
+            client = self._clients[key] = await self._open_client(name, await roots())
+            mine.set_result(client)
         except BaseException as problem:
             mine.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
-            mine.exception()  # whoever waits is told; nobody has to
+            mine.exception()  # waiters got it; unretrieved, asyncio would log it
             raise
         finally:
             del self._opening[key]
-        return guest
+        return client
 
     async def _open_client(self, name: str, roots: Sequence[str]) -> Client:
         folders = [root for root in roots if _is_folder(root)]
@@ -302,11 +302,11 @@ class Clients:
 
     async def drop(self, key: str) -> None:
         """Remove a client that has disconnected; a shared session stays open."""
-        if (guest := self._guests.get(self._key_of(key))) is not None:
-            guest.sessions.pop(key, None)
-        if not self._shared and guest is not None:
-            del self._guests[key]
-            await guest.close()
+        if (client := self._clients.get(self._key_of(key))) is not None:
+            client.sessions.pop(key, None)
+        if not self._shared and client is not None:
+            del self._clients[key]
+            await client.close()
 
     def _key_of(self, key: str) -> str:
         return "all" if self._shared else key
@@ -315,10 +315,10 @@ class Clients:
         if self._shared:
             return
         now = time.monotonic()
-        idle = [key for key, guest in self._guests.items() if not guest.running]
-        late = [key for key in idle if now - self._guests[key].heard > IDLE_S]
-        if len(self._guests) - len(late) >= GUESTS_LIMIT:
-            left = sorted(set(idle) - set(late), key=lambda key: self._guests[key].heard)
+        idle = [key for key, client in self._clients.items() if not client.running]
+        late = [key for key in idle if now - self._clients[key].heard > IDLE_S]
+        if len(self._clients) - len(late) >= CLIENTS_LIMIT:
+            left = sorted(set(idle) - set(late), key=lambda key: self._clients[key].heard)
             late += left[:1]
         for key in late:
             await self.drop(key)
@@ -326,7 +326,7 @@ class Clients:
     async def close(self) -> None:
         """End the sessions of all clients."""
         self._shared = False
-        for key in list(self._guests):
+        for key in list(self._clients):
             with suppress(Exception):  # one session that will not close must not keep the others open
                 await self.drop(key)
 

@@ -249,7 +249,7 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         host=door.host,
     )
 
-    room, address, cuts, sessions = Room(), door.address, AbandonedCalls(serving.guests), HttpSessions()
+    room, address, cuts, sessions = Room(), door.address, AbandonedCalls(serving.clients), HttpSessions()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -1,6 +1,6 @@
-"""The listing of tools: which of them an MCP client is shown, how much is told of each, and under which names.
+"""The listing of tools: which of them an MCP client is shown, how much of each is described, and under which names.
 
-A model pays for every tool it is told of with each request, and most clients show it all that a server lists. So the
+A model pays for every listed tool with each request, and most clients show it all that a server lists. So the
 listing is lean unless somebody asks for more: the tools that nearly all work is done with. The rest can be called by
 name all the same, where `--tools` names nothing.
 """
@@ -74,8 +74,8 @@ class Listing:
         return shape
 
 
-_UNTOLD: Final = frozenset({"minLength", "maxLength", "minItems", "minimum", "maximum"})
-"""Bounds that hold all the same: who oversteps one is told, and no model does as a rule."""
+_UNLISTED: Final = frozenset({"minLength", "maxLength", "minItems", "minimum", "maximum"})
+"""Bounds that are checked though not shown: a call beyond one gets an error, and models rarely make such."""
 
 
 def _shorten(schema: Any, rare: frozenset[str] = frozenset(), *, named: bool = True) -> Any:
@@ -91,7 +91,7 @@ def _shorten(schema: Any, rare: frozenset[str] = frozenset(), *, named: bool = T
             short[key] = {name: _shorten(each, named=named) for name, each in value.items() if name not in rare}
         elif key == "items":
             short[key] = _shorten(value, named=False)
-        elif key not in _UNTOLD and (key, value) != ("additionalProperties", False) and (key != "default" or value):
+        elif key not in _UNLISTED and (key, value) != ("additionalProperties", False) and (key != "default" or value):
             short[key] = value
     return short if named else {key: value for key, value in short.items() if key != "description"}
 
@@ -100,7 +100,7 @@ def _shorten(schema: Any, rare: frozenset[str] = frozenset(), *, named: bool = T
 
 NAME: Final = "surehand-gateway"
 GATHER_S: Final = 10.0
-"""How long a client waits for servers to answer when it lists or calls tools; what comes later, it is told of."""
+"""How long a listing or a call waits for servers to answer; tools that come later are notified."""
 
 Gather = Callable[[Any], Coroutine[Any, Any, None]]
 """Brings the tools of other servers into an application."""

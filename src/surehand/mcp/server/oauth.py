@@ -2,7 +2,7 @@
 
 It says who that is (RFC 9728), and checks what it is shown: a signed token (JWT, RFC 9068) of an issuer that was set,
 for this server and no other, not expired, signed by one of the issuer's keys with a method on the list. Nothing a token
-says of itself counts before that; what is wrong with one is told in words of our own, and no token is logged.
+says of itself counts before that; errors are in our own words, and no token is logged.
 """
 
 from __future__ import annotations

@@ -158,27 +158,27 @@ class _Offered:
 
     async def read(self, ctx: Any, params: Any) -> dict[str, Any]:
         uri = str(params.uri)
-        resource, guest = self._resource(uri), await self._serving.guest(ctx)
+        resource, client = self._resource(uri), await self._serving.client(ctx)
 
         async def work() -> dict[str, Any]:
             try:
-                content = resource.read(uri, guest)
+                content = resource.read(uri, client)
                 content = await content if inspect.isawaitable(content) else content
             except ToolFailure as failure:
                 raise convert.invalid(f"{uri}: {failure.message}", uri=uri) from failure
             held = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
             return {"contents": [{"uri": uri, "mimeType": resource.mime_type, **held}]}
 
-        return await self._serving.answer(ctx, params, guest, new_id("mcp"), work, uri, {})
+        return await self._serving.answer(ctx, params, client, new_id("mcp"), work, uri, {})
 
     async def subscribe(self, ctx: Any, params: Any) -> dict[str, Any]:
-        guest = await self._serving.guest(ctx)
+        client = await self._serving.client(ctx)
         self._resource(str(params.uri))
-        guest.subscribed[str(params.uri)] = ctx.session
+        client.subscribed[str(params.uri)] = ctx.session
         return {}
 
     async def unsubscribe(self, ctx: Any, params: Any) -> dict[str, Any]:
-        (await self._serving.guest(ctx)).subscribed.pop(str(params.uri), None)
+        (await self._serving.client(ctx)).subscribed.pop(str(params.uri), None)
         return {}
 
     async def get_prompt(self, ctx: Any, params: Any) -> dict[str, Any]:
@@ -196,8 +196,8 @@ class _Offered:
             shown = [{"role": role, "content": _content(content)} for role, content in messages]
             return {"description": prompt.description, "messages": shown}
 
-        guest = await self._serving.guest(ctx)
-        return await self._serving.answer(ctx, params, guest, new_id("mcp"), work, prompt.name, given)
+        client = await self._serving.client(ctx)
+        return await self._serving.answer(ctx, params, client, new_id("mcp"), work, prompt.name, given)
 
     async def completion(self, ctx: Any, params: Any) -> dict[str, Any]:
         del ctx
@@ -231,16 +231,16 @@ def own_extras() -> Extras:
     )
 
 
-async def _file(uri: str, guest: Client) -> str:
-    result = await guest.app.call("fs.read_file", {"path": unquote(uri[len(WORKSPACE) :])}, source="mcp")
+async def _file(uri: str, client: Client) -> str:
+    result = await client.app.call("fs.read_file", {"path": unquote(uri[len(WORKSPACE) :])}, source="mcp")
     if result.error is not None:
         raise ToolFailure(result.error.message, code=result.error.code)
     return result.output
 
 
-def _log(uri: str, guest: Client) -> str:
+def _log(uri: str, client: Client) -> str:
     del uri
-    return "".join(json.dumps(event.to_dict(), ensure_ascii=False, default=str) + "\n" for event in guest.log)
+    return "".join(json.dumps(event.to_dict(), ensure_ascii=False, default=str) + "\n" for event in client.log)
 
 
 def _use_tools(given: Mapping[str, str]) -> Sequence[Message]:

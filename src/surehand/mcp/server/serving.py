@@ -74,7 +74,7 @@ class Serving:
         shared: bool = False,
         page_size: int = convert.PAGE,
     ) -> None:
-        self.guests = Clients(open_app, shared=shared)
+        self.clients = Clients(open_app, shared=shared)
         self.extras = extras or Extras()
         self._follow_roots = follow_roots
         self._gather = gather
@@ -110,7 +110,7 @@ class Serving:
 
     async def close(self) -> None:
         """End every client's session."""
-        await self.guests.close()
+        await self.clients.close()
 
     async def prompts_changed(self) -> None:
         """Tell clients that there are other prompts now."""
@@ -118,34 +118,34 @@ class Serving:
 
     # -- clients -------------------------------------------------------------------------------------------------
 
-    async def guest(self, ctx: Any) -> Client:
+    async def client(self, ctx: Any) -> Client:
         """Return the client that a request came from."""
 
         async def roots() -> Sequence[str]:
             return await self._roots(ctx)
 
         key = client_key(ctx)
-        known = self.guests.find(key)
+        known = self.clients.find(key)
         if known is not None:
             known.serve(key, ctx.session)
             return known
         try:
-            guest = await self.guests.get(key, client_name(ctx), roots)
+            client = await self.clients.get(key, client_name(ctx), roots)
         except SurehandError as problem:
             raise MCPError(types.INTERNAL_ERROR, f"the workspace cannot be opened: {problem}") from problem
-        guest.serve(key, ctx.session)
-        guest.tools_changed = lambda: self._tell_of_tools(guest)
-        guest.file_changed = lambda path: self._tell_of_file(guest, path)
+        client.serve(key, ctx.session)
+        client.tools_changed = lambda: self._notify_tools_changed(client)
+        client.file_changed = lambda path: self._notify_file_changed(client, path)
         if self._gather is not None and not is_gateway(ctx):
-            guest.gathering = asyncio.get_running_loop().create_task(self._gather(guest.app))
-        return guest
+            client.gathering = asyncio.get_running_loop().create_task(self._gather(client.app))
+        return client
 
     async def _complete(self, ctx: Any) -> Client:
         """Return the client that a request came from, once the tools of other servers are there too."""
-        guest = await self.guest(ctx)
-        if guest.gathering is not None and not guest.gathering.done():
-            await asyncio.wait({guest.gathering}, timeout=GATHER_S)
-        return guest
+        client = await self.client(ctx)
+        if client.gathering is not None and not client.gathering.done():
+            await asyncio.wait({client.gathering}, timeout=GATHER_S)
+        return client
 
     async def _roots(self, ctx: Any) -> list[str]:
         capabilities = ctx.session.client_capabilities
@@ -163,33 +163,33 @@ class Serving:
 
     async def _roots_changed(self, ctx: Any, params: Any) -> None:
         del params
-        guest = self.guests.find(client_key(ctx))
-        if guest is not None:
-            session = guest.app.session
+        client = self.clients.find(client_key(ctx))
+        if client is not None:
+            session = client.app.session
             session.roots = tuple(dict.fromkeys((session.workspace, *await self._roots(ctx))))
 
-    def _tell_of_tools(self, guest: Client) -> None:
+    def _notify_tools_changed(self, client: Client) -> None:
         """Tell a client, once for many changes, that its list of tools is another."""
 
         async def tell() -> None:
             await asyncio.sleep(0.05)
-            guest.telling = False
+            client.notifying = False
             await self._changes.publish(ToolsListChanged())
-            for session in list(guest.sessions.values()):
+            for session in list(client.sessions.values()):
                 if not convert.is_modern(session.protocol_version):
                     await session.send_tool_list_changed()
 
-        if not guest.telling:
-            guest.telling = True
+        if not client.notifying:
+            client.notifying = True
             self._in_background(tell())
 
-    def _tell_of_file(self, guest: Client, path: str) -> None:
+    def _notify_file_changed(self, client: Client, path: str) -> None:
         """Tell those who want to hear of it that a file of the workspace has changed."""
-        uri = convert.file_uri(guest.app.session.workspace, path)
+        uri = convert.file_uri(client.app.session.workspace, path)
 
         async def tell() -> None:
             await self._changes.publish(ResourceUpdated(uri))
-            if (session := guest.subscribed.get(uri)) is not None:
+            if (session := client.subscribed.get(uri)) is not None:
                 await session.send_resource_updated(uri)
 
         self._in_background(tell())
@@ -205,17 +205,17 @@ class Serving:
             task.exception()  # a client that has left need not be told
 
     async def _set_level(self, ctx: Any, params: Any) -> dict[str, Any]:
-        (await self.guest(ctx)).level = params.level
+        (await self.client(ctx)).level = params.level
         return {}
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
-        guest = await self._complete(ctx)
-        selection = guest.app.selection
+        client = await self._complete(ctx)
+        selection = client.app.selection
         infos, more = self.take_page(self._listing.infos(selection), params)
         listed = [
-            replace_values(info, output_schema=_promised_schema(info.name, info.output_schema, ctx, guest))
+            replace_values(info, output_schema=_promised_schema(info.name, info.output_schema, ctx, client))
             for info in infos
         ]
         names = selection.plain_names().shown
@@ -230,8 +230,8 @@ class Serving:
         return entries, {"nextCursor": following} if following else {}
 
     async def _call_tool(self, ctx: Any, params: Any) -> dict[str, Any]:
-        guest = await self._complete(ctx)
-        selection = guest.app.selection
+        client = await self._complete(ctx)
+        selection = client.app.selection
         name = selection.real_name(params.name)
         tool = selection.get(name)
         if tool is None and not selection.hides(name):
@@ -240,19 +240,19 @@ class Serving:
         identity = new_id("mcp")
 
         async def work() -> dict[str, Any]:
-            result = await guest.app.call(name, params.arguments or {}, source="mcp", id=identity)
+            result = await client.app.call(name, params.arguments or {}, source="mcp", id=identity)
             if tool is None:
                 return convert.result_shape(result, None)
-            promised = _promised_schema(tool.name, promise := tool.promise, ctx, guest)
+            promised = _promised_schema(tool.name, promise := tool.promise, ctx, client)
             return convert.result_shape(result, promised, () if promised is promise else TEXTS.get(tool.name, ()))
 
-        return await self.answer(ctx, params, guest, identity, work, name, params.arguments or {})
+        return await self.answer(ctx, params, client, identity, work, name, params.arguments or {})
 
     async def answer(
         self,
         ctx: Any,
         params: Any,
-        guest: Client,
+        client: Client,
         identity: str,
         work: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
         name: str,
@@ -260,15 +260,15 @@ class Serving:
     ) -> dict[str, Any]:
         """Answer a request whose work may ask the client something: start the work, or go on with the answers."""
         if getattr(params, "request_state", None) is not None:
-            call = resume_call(guest, params, name, args)
+            call = resume_call(client, params, name, args)
         else:
             call = ClientCall(name, args, capabilities(ctx), close_stream=ctx.close_sse_stream)
             call.request_id = ctx.request_id
-            guest.running[identity] = call
+            client.running[identity] = call
             call.start(work())
             assert call.task is not None
-            call.task.add_done_callback(lambda _: guest.running.pop(identity, None))
-        return await carry(guest, call, ctx)
+            call.task.add_done_callback(lambda _: client.running.pop(identity, None))
+        return await carry(client, call, ctx)
 
 
 TEXT_READERS: Final = frozenset({"claude-code"})
@@ -277,17 +277,17 @@ TEXTS: Final[Mapping[str, Sequence[str]]] = {"Read": ("content", "cells", "text"
 """Built-in tools whose answer is a text, which is sent once and as content, and which of their data repeat it."""
 
 
-def _promised_schema(name: str, schema: Schema | None, ctx: Any, guest: Client) -> Schema | None:
+def _promised_schema(name: str, schema: Schema | None, ctx: Any, client: Client) -> Schema | None:
     """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
     known = getattr(ctx.session, "client_params", None)
     reads_text = known is not None and known.client_info.name in TEXT_READERS
     if schema is None or not (reads_text or name in TEXTS):
         return schema
-    own = guest.app.selection.source.is_deferrable(name) and not name.startswith("mcp__")
+    own = client.app.selection.source.is_deferrable(name) and not name.startswith("mcp__")
     return None if own else schema
 
 
-async def carry(guest: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
+async def carry(client: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
     """Carry what a call reports and asks to the client, until there is a result or the client must call again."""
     assert call.task is not None
     modern = convert.is_modern(ctx.protocol_version)
@@ -297,10 +297,10 @@ async def carry(guest: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
             await call.attention()
             while call.reports:
                 count += 1
-                await _send(call.reports.popleft(), count, guest, ctx)
+                await _send(call.reports.popleft(), count, client, ctx)
             if call.questions and not call.done:
                 if modern:
-                    return _asked_back(guest, call)
+                    return _asked_back(client, call)
                 await _ask(call, ctx)
     except asyncio.CancelledError:
         call.task.cancel()
@@ -349,11 +349,11 @@ def relate_to_request(ctx: Any) -> ServerMessageMetadata:
     return ServerMessageMetadata(related_request_id=ctx.request_id)
 
 
-async def _send(report: Progress | Log, count: int, guest: Client, ctx: Any) -> None:
+async def _send(report: Progress | Log, count: int, client: Client, ctx: Any) -> None:
     if isinstance(report, Progress):
         done = float(count) if report.done is None else report.done
         await ctx.session.report_progress(done, report.total, report.text or None)
-    elif convert.is_modern(ctx.protocol_version) or guest.wants(report.level):  # there each request says what it wants
+    elif convert.is_modern(ctx.protocol_version) or client.wants(report.level):  # there each request says what it wants
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             await ctx.session.send_log_message(report.level, report.data, report.logger, ctx.request_id)
@@ -388,31 +388,31 @@ async def _ask(call: ClientCall, ctx: Any) -> None:
         asked.answer.set_result(convert.plain(sending.result()))
 
 
-def _asked_back(guest: Client, call: ClientCall) -> dict[str, Any]:
+def _asked_back(client: Client, call: ClientCall) -> dict[str, Any]:
     """Have a client of the newer era call again with the answers; the call stands still meanwhile."""
     asked = {each.key or f"question{number}": each for number, each in enumerate(call.questions, 1)}
     call.questions.clear()
-    if len(guest.waiting) >= WAITING_LIMIT:  # a client that never comes back must not fill the memory
-        oldest = guest.waiting.pop(next(iter(guest.waiting)))
+    if len(client.waiting) >= WAITING_LIMIT:  # a client that never comes back must not fill the memory
+        oldest = client.waiting.pop(next(iter(client.waiting)))
         if oldest.call.task is not None:
             oldest.call.task.cancel()
     state = secrets.token_urlsafe(24)
-    guest.waiting[state] = Waiting(call, asked)
+    client.waiting[state] = Waiting(call, asked)
     assert call.task is not None
-    call.task.add_done_callback(lambda _: guest.waiting.pop(state, None))
+    call.task.add_done_callback(lambda _: client.waiting.pop(state, None))
     requests = {key: {"method": each.method, "params": dict(each.params)} for key, each in asked.items()}
     return convert.input_required(requests, state)
 
 
-def resume_call(guest: Client, params: Any, name: str, args: Mapping[str, Any]) -> ClientCall:
+def resume_call(client: Client, params: Any, name: str, args: Mapping[str, Any]) -> ClientCall:
     """Take up the call that a client was asked about, with its answers."""
-    waiting = guest.waiting.get(params.request_state)
+    waiting = client.waiting.get(params.request_state)
     if waiting is None:
         raise MCPError(types.INVALID_PARAMS, "this request state is unknown or no longer valid; make the call again")
     call = waiting.call
     if (name, args) != (call.name, call.args):
         raise MCPError(types.INVALID_PARAMS, "this request state belongs to another call")
-    del guest.waiting[params.request_state]
+    del client.waiting[params.request_state]
     answers = cast("dict[str, Any]", params.input_responses or {})
     for key, asked in waiting.asked.items():
         said = convert.plain(answers.get(key))

@@ -1,4 +1,4 @@
-"""The stdio transport of a server: standard input and output as the way to a client."""
+"""The stdio transport of a server: one client on standard input and output."""
 
 from __future__ import annotations
 
