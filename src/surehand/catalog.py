@@ -1,4 +1,4 @@
-"""The catalog of built-in tools: one explicit list, and what is told of each without importing any.
+"""The catalog of built-in tools: one explicit list, and the description of each without importing any.
 
 `catalog.json` beside this file holds name, text, flags and schema of every built-in tool, written from the tools
 themselves by `make docs` and held to them by a test. Listing tools costs one file; calling one imports one.

@@ -75,7 +75,7 @@ class Conversation:
         self._told_mode = app.session.mode
 
     async def open(self) -> None:
-        """Connect to the servers and say what can be typed; what went wrong is told, and hinders nothing."""
+        """Connect to the MCP servers and send the slash commands; problems are reported and stop nothing."""
         problems = [f"{name}: {why}" for name, why in (await self.app.connect_servers(patience_s=PATIENCE_S)).items()]
         self._commands, left_out = load_commands(self.app.session.workspace, trusted=self.app.trusted)
         for problem in (*self.app.warnings, *problems, *left_out):
@@ -91,7 +91,7 @@ class Conversation:
 
     @property
     def loop(self) -> Loop:
-        """The agent loop, made when something is first asked: a model that cannot be opened is told then."""
+        """The agent loop, made for the first question; a model that cannot be opened fails then."""
         if self._loop is None:
             self._loop = self.app.conversation(
                 self._open_model(self.app),

@@ -26,7 +26,7 @@ Update: TypeAlias = (
     | schema.CurrentModeUpdate
     | schema.SessionInfoUpdate
 )
-"""What a client is told of a session."""
+"""An update that a client gets of a session."""
 ContentBlock: TypeAlias = (
     schema.TextContentBlock
     | schema.ImageContentBlock
@@ -124,7 +124,7 @@ def call_update(
 
 
 def call_end(call: ToolCall, result: ToolResult, cwd: str, *, terminal: bool = False) -> schema.ToolCallProgress:
-    """Return what came of a call: its diffs where it changed files, else its text and pictures."""
+    """Return the end of a call: its diffs if it changed files, else its text and pictures."""
     given: Any = result.data
     data = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     diffs = diff_contents(str(data.get("diff") or ""), cwd) if result.ok else []
@@ -209,7 +209,7 @@ def _read_hunk(lines: Sequence[str], at: int, removed: int, added: int) -> tuple
 
 
 def to_block(block: Block) -> ContentBlock:
-    """Return a block of ours as one of the protocol; what it has no word for is told as text."""
+    """Convert one of our content blocks to the protocol's; kinds that it does not have become text."""
     match block:
         case Text(text):
             return schema.TextContentBlock(type="text", text=text)
@@ -262,7 +262,7 @@ def local_path(uri: str) -> str:
 
 
 def replay(messages: Sequence[Message], cwd: str) -> Iterator[Update]:
-    """Yield what a client is told of a conversation that goes on: everything that was said and done."""
+    """Yield the updates that show a client a resumed conversation: everything that was said and done."""
     calls: tuple[ToolCall, ...] = ()
     for message in messages:
         for image in message.images:

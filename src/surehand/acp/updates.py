@@ -1,4 +1,4 @@
-"""What a client is told while a session works: the events of the bus as session updates, in their order.
+"""Updates for a client while a session works: the events of the bus as session updates, in order.
 
 Events come from worker threads too; updates are sent one after the other by a task of their own. Whoever asks the
 client something, or ends a turn, waits until everything before it was sent.

@@ -198,7 +198,7 @@ class Loop:
         return outcome
 
     async def converse(self, prompts: AsyncIterator[Prompt]) -> AsyncIterator[Outcome]:
-        """Take questions from a stream, one after the other, and yield what came of each."""
+        """Take questions from a stream, one after the other, and yield the outcome of each."""
         async for prompt in prompts:
             yield await self.ask(prompt)
 
@@ -234,7 +234,7 @@ class Loop:
         await self._answer(calls, known)
 
     async def _answer(self, calls: Sequence[ToolCall], known: Mapping[int, ToolResult]) -> None:
-        """Have a turn's calls answered, and say what came of them."""
+        """Run a turn's calls, and record their results."""
         results, stopped_by = await run_calls(calls, known, self.executor, self.session, self.selection)
         self.outcome.calls += calls
         self.outcome.results += results

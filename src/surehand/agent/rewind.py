@@ -161,7 +161,7 @@ class SessionRewinder:
             self._refuse_while_busy(truncates and not alone)
             running = [_name_task(each) for each in self._tasks_of(turns) if each.status == "in_progress"]
             by, preview = await self._plan_files(would, turns, files, force, running)
-            if dry_run or not preview.ok:  # a conflict is told before anything is stopped or begun
+            if dry_run or not preview.ok:  # a conflict is reported before anything is stopped or begun
                 return preview
             self._refuse_unkept()
             stopped = await self._stop_tasks(turns)

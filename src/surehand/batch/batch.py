@@ -231,7 +231,7 @@ def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approv
 
 
 def hear_tasks(app: Surehand) -> Listener:
-    """Return what passes the events of tasks to an application's bus, and counts their calls in its metrics."""
+    """Return a listener that passes events of tasks to an application's bus and counts their calls in its metrics."""
     count = HeardCalls(app.metrics)
 
     def hear(event: Event) -> None:
@@ -242,7 +242,7 @@ def hear_tasks(app: Surehand) -> Listener:
 
 
 def _model_of(model: Model | ModelOf) -> ModelOf:
-    """Return what gives every task a model; one that is given whole is shared, and closed by whoever opened it."""
+    """Return a function that gives every task a model; a model object is shared, and closed by its owner."""
     if callable(model):
         return model
     shared = _Shared(model)

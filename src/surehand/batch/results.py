@@ -1,6 +1,6 @@
 """The results of a batch: a JSON-lines file that holds at most one line for each task, whatever happens.
 
-A line is appended in one write and is on the disk before anybody hears of it. What a crash left half-written at the
+A line is appended in one write and is on the disk before it is reported. What a crash left half-written at the
 end is not a result: it is cut off when the batch goes on, and that task runs again. One batch at a time has the file.
 """
 

@@ -80,7 +80,7 @@ class Workspaces:
             await asyncio.to_thread(remove_tree, self._sources)
 
     async def clear_leftovers(self) -> None:
-        """Take away the workspaces of tasks that a crash interrupted."""
+        """Remove the workspaces of tasks that a crash interrupted."""
         for folder in self._list_leftovers():
             await self._remove(folder, _repository_of(os.path.join(folder, "work")))
 

@@ -47,4 +47,4 @@ def _key(provider: str) -> str:
         return getpass(f"key for {provider} (not shown): ")
     except EOFError:
         render.note("")
-        return ""  # which is no key, and is told as any other that is none
+        return ""  # no key; reported like any other text that is none

@@ -131,7 +131,7 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
 
     root = os.path.realpath(options.cwd)
     settings = config.load(root, trusted=is_trusted(root)).settings
-    rules_in_force(settings, root, ())  # a wrong rule is told by every command
+    rules_in_force(settings, root, ())  # every command reports a wrong rule
     return registry, dict(settings.tools), settings.toolset.deferred_threshold
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from surehand.cluster.checkpoint import Checkpoint, split_pieces
-from surehand.cluster.host import Host, SessionSpec, keep_secrets
+from surehand.cluster.host import Host, SessionSpec, secret_filter
 from surehand.cluster.ray_api import Cluster, Needs, Node, check_versions, is_lost
 from surehand.cluster.session import RemoteSession, as_failure
 from surehand.config import load
@@ -201,7 +201,7 @@ class Fleet:
     async def _snapshot(self, root: str, carry: Sequence[str]) -> Snapshot:
         if not await asyncio.to_thread(os.path.isdir, root):
             raise StateError(f"the workspace {root} is not a folder")
-        return await asyncio.to_thread(lambda: take_snapshot(root, self.pieces, keeps_out=keep_secrets(root, carry)))
+        return await asyncio.to_thread(lambda: take_snapshot(root, self.pieces, keeps_out=secret_filter(root, carry)))
 
     async def reopen(
         self, spec: SessionSpec, needs: Needs, checkpoint: Checkpoint, *, own_process: bool
@@ -433,7 +433,7 @@ class Fleet:
             await host.actor.answer.remote(name, answer)
 
     def report_call(self, session: RemoteSession, call: ToolCall, result: ToolResult) -> None:
-        """Tell of the end of a call that no node can tell of any more."""
+        """Report the end of a call whose node is lost."""
         data = {"call": call, "result": result, "decision": None, "bug": False}
         event = Event("call_finished", f"session_{session.id}", call.id, call.name, data)
         self._reported(event)

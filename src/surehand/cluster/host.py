@@ -314,7 +314,7 @@ class _Hosted:
 
     def take_delta_now(self, pieces: Pieces) -> Delta:
         """Return what changed since the last delta; the caller holds the lock."""
-        after = take_snapshot(self.work, pieces, self.sent, keeps_out=keep_secrets(self.work, self.spec.carry))
+        after = take_snapshot(self.work, pieces, self.sent, keeps_out=secret_filter(self.work, self.spec.carry))
         entries = compare_entries(self.sent, after)
         new = {entry.digest for entry in entries.values() if entry is not None} - self.known
         journal = _read_from(self.journal_path, self.journal_at)
@@ -328,8 +328,8 @@ class _Hosted:
         remove_tree(self.folder)
 
 
-def keep_secrets(root: str, carry: Sequence[str]) -> Callable[[str], bool]:
-    """Return what tells which paths of a workspace stay where they are: secrets, but for those that are named."""
+def secret_filter(root: str, carry: Sequence[str]) -> Callable[[str], bool]:
+    """Return a test for paths that are not copied to a workspace: secrets, but for those that are named."""
 
     def keeps_out(path: str) -> bool:
         below = os.path.relpath(path.rstrip("/"), root)

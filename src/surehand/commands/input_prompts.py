@@ -1,4 +1,4 @@
-"""Input prompts of commands, recognised: nobody is there, so it is told and ends instead of waiting."""
+"""Input prompts of commands, recognised: nobody can answer, so the command is stopped and the result says why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _READERS: Final = frozenset({"read", "select"})
 
 
 def describe_wait(name: str) -> str:
-    """Return what is told of a program that waits for somebody to type."""
+    """Return the message for a program that waits for input."""
     return f"{name} waits for input, and nobody can type"
 
 

@@ -180,7 +180,7 @@ class Shells:
     def stand_in(self, cwd: str) -> None:
         """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
         if _is_folder(cwd) or not _is_folder(self.session.workspace):
-            return  # a workspace that is gone is told when its launcher starts
+            return  # a missing workspace is reported when its launcher starts
         back = cwd
         while not (_is_folder(back) and inside(back, self.session.roots)) and back != "/":
             back = os.path.dirname(back)

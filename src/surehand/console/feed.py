@@ -1,6 +1,6 @@
 """The feed of what happens in every session, gathered once for all pages: who runs, the latest calls, a stream each.
 
-A reader that does not keep up loses events and is told how many; nobody else waits for it.
+A reader that does not keep up loses events, and gets their number; nobody else waits for it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ os.register_at_fork(after_in_child=_renew_process_id)
 
 
 BROKEN_ARGUMENTS: Final = "__broken_json__"
-"""The argument name under which arguments that were no JSON are handed over, so that the model is told."""
+"""The argument name for arguments that are not JSON, so that the error can quote them to the model."""
 
 
 @frozen

@@ -152,7 +152,7 @@ def _compile_init(cls: Any) -> Callable[..., None]:
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     if len(keywords) > 1:
-        # Somebody's slip (`readonly=`) is told with the right word; only records that are written by hand pay for it.
+        # A misspelt keyword (`readonly=`) gets a suggestion; only records that are written by hand pay for it.
         keywords.append("**_unknown")
         body.insert(0, "if _unknown: _refuse_unknown(type(self), _unknown)")
         names["_refuse_unknown"] = _refuse_unknown

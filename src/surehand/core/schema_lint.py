@@ -92,7 +92,7 @@ def _texts(info: ToolInfo) -> Iterator[tuple[Provider, Weight, str]]:
 
 
 def _walk(schema: Mapping[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any], int]]:
-    """Yield every schema inside a schema, with the way to it; definitions are looked at where they stand."""
+    """Yield every schema inside a schema with its path; definitions are visited where they are defined."""
     yield path, schema, depth
     if depth > DEEP:
         return

@@ -170,7 +170,7 @@ def _is_record(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Record)
 
 
-# -- what stands there ------------------------------------------------------------------------------------------------
+# -- the value found -------------------------------------------------------------------------------------------------
 
 
 def _format_value(value: Any) -> str:

@@ -103,7 +103,7 @@ class TaskBoard:
         return [self._fresh(task) for task in list(self._tasks.values())]
 
     def facts(self, id: str) -> dict[str, Any] | None:
-        """Return what is told of whatever runs behind a task; None for a to-do, and for what ran in the past."""
+        """Return the facts of what runs behind a task; None for a to-do, and for what has ended in another process."""
         running = self._running.get(id)
         return None if running is None else running.facts()
 
@@ -138,7 +138,7 @@ class TaskBoard:
         return self._add_task(replace(task, status=status, updated=time()))
 
     def refresh(self, id: str) -> None:
-        """Take over where something that runs stands, and tell of it; safe for a task that is not there."""
+        """Update a task from what runs behind it, and emit an event; does nothing for an unknown task."""
         if task := self._tasks.get(id):
             self._fresh(task)
 

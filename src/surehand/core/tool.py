@@ -113,7 +113,7 @@ class Health:
 
 @frozen(kw_only=True)
 class ToolInfo:
-    """What models and people are told of a tool: plain data, the same in every process."""
+    """The description of a tool for models and people: plain data, the same in every process."""
 
     name: str
     description: str
@@ -267,7 +267,7 @@ class Tool:
         return self.description(session)
 
     def info(self, session: Session | None = None) -> ToolInfo:
-        """Return what is told of this tool; flags that depend on the arguments count as not set."""
+        """Return the description of this tool; flags that depend on the arguments count as not set."""
         dynamic = not isinstance(self.description, str) and session is None
         return ToolInfo(
             name=self.name,
@@ -458,7 +458,7 @@ def _read_return_schema(function: Callable[..., Any], names: Mapping[str, Any] |
         return None
     try:
         hint = get_type_hints(function, localns=dict(names) if names else None, include_extras=True).get("return")
-    except Exception:  # a hint that cannot be read is told where the tool is validated
+    except Exception:  # an annotation that cannot be resolved is reported when the tool is validated
         return None
     if hint in (None, Any, type(None), object) or getattr(hint, "__name__", "") in _NO_DATA:
         return None

@@ -158,7 +158,7 @@ class Permissions:
         )
 
     def refuse_look_outside(self, tool: Tool, decision: Decision, session: Session) -> None:
-        """Raise where a dry run would tell of a path outside the roots that nobody has permitted yet."""
+        """Raise if a dry run would reveal a path outside the roots that nobody has permitted yet."""
         if decision.verdict != "ask" or tool.preview is None:
             return
         roots = Roots(session.workspace, session.roots)
@@ -435,7 +435,7 @@ class DryRuns:
 
 
 async def discard_dry_run(tool: Tool, ctx: ToolContext, dry_run: DryRun, *, applied: bool = False) -> None:
-    """Take a dry run away: what it did is made real by now, or nobody wants it."""
+    """Discard a dry run: it has been applied by now, or is not wanted."""
     await asyncio.shield(dry_run.discard())
     tell("dry_run_applied" if applied else "dry_run_discarded", tool, ctx, dry_run)
 

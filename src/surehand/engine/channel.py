@@ -2,7 +2,7 @@
 
 Nothing is listened to, and nothing made, while nobody follows. With a follower an event costs the call one append; the
 serving thread describes it, masked and short, and sends it with those of the same instant. A follower that does not
-read loses lines, never time of a call, and is told how many. docs/events.md describes the protocol.
+read loses lines, never time of a call, and gets their number. docs/events.md describes the protocol.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Channel:
         self._sequence = 0
         local_rpc.clear_stale()
         self._server = LocalServer(f"{os.getpid()}-{session.id[-40:]}", self._hear, self._leave)
-        # Whoever follows all sessions hears of this one before its first call, however short it lives.
+        # A follower of all sessions learns of this one before its first call, however short it lives.
         if waiting := local_rpc.follower_sockets():
             announced = asyncio.run_coroutine_threadsafe(self._announce(waiting), self._server.loop)
             with contextlib.suppress(TimeoutError, OSError):

@@ -1,4 +1,4 @@
-"""What a session's journal comes to, kept beside it: the next process reads the checkpoint and what was written since.
+"""A checkpoint of a session's journal, kept beside it: the next process reads it and the records written since.
 
 A checkpoint is derived: one that is missing, damaged, or does not fit its journal any more costs a reading of the whole
 journal and nothing else.

@@ -49,7 +49,7 @@ def closed_result(call: ToolCall) -> ToolResult:
 
 
 def given_up(prepared: Prepared | None, why: str) -> ToolResult:
-    """Return the result of a call whose caller was cancelled: what came of a change that had begun, if one had."""
+    """Return the result of a call whose caller was cancelled, with the outcome of a change that had begun."""
     if prepared is not None and prepared.outcome is not None:
         return prepared.outcome
     hint = NOTHING_CHANGED if prepared is None else aftermath(prepared)

@@ -246,7 +246,7 @@ class Readiness:
     def _forget_start(self, name: str, task: asyncio.Task[None]) -> None:
         self._starting.pop(name, None)
         if not task.cancelled():
-            task.exception()  # whoever still waits is told; nobody else needs to be
+            task.exception()  # waiters got it; unretrieved, asyncio would log it
 
     def _describe_state(self, tool: Tool, state: str) -> str:
         life = self._lifecycle.life(tool.name)

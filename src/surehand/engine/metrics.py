@@ -280,7 +280,7 @@ _UNKNOWN: Final = ToolResult(ok=True)
 
 
 class HeardCalls:
-    """A listener that counts the calls it hears of, as the executor counts those it makes."""
+    """A listener that counts calls from events, as the executor counts those it makes."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics

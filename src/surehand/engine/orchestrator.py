@@ -308,9 +308,9 @@ def _unheard(said: Progress | BaseException) -> None:
 
 # -- repeats ---------------------------------------------------------------------------------------------------------
 
-# A model that makes the same call again and again with the same outcome is told so, and then stopped. Only outcomes
-# that repeat count: a poll whose answer changes is no loop. A successful call of a tool that may change things starts
-# the count anew, since the next try may end differently.
+# A model that repeats a call with the same outcome gets a warning, and is then stopped. Only outcomes that repeat
+# count: a poll whose answer changes is no loop. A successful call of a tool that may change things resets the count,
+# since the next try may end differently.
 
 
 @dataclass(slots=True)

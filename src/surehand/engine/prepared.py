@@ -112,7 +112,7 @@ class Prepared:
         self.timeout_s = timeout_s
         self.repairs = repairs
         self.dry_run = dry_run
-        """What is made real in place of a run: the call was made on a copy, and that was approved as it was shown."""
+        """The dry run that is applied instead of running: its diff is what was approved."""
         self.queue_s = 0.0
         self.change_id = ""
         """The change of files that was recorded for the call."""

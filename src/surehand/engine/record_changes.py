@@ -1,6 +1,6 @@
 """Record changes of tools that only state which paths they change: they are in the history, undone like any edit.
 
-What stands there is looked at before the handler runs and again when it has ended, however it ended. Tools that keep
+The state of each path is taken before the handler runs and again when it has ended, however it ended. Tools that keep
 their changes themselves say so (`reversible`) and are left alone.
 """
 

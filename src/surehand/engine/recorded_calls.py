@@ -1,4 +1,4 @@
-"""The calls of the past, in all workspaces: what their audits hold, told as the channel tells of calls."""
+"""Recorded calls of all workspaces: the records of their audits, in the form of the channel's events."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ async def within(
 
 
 async def _outcome(task: asyncio.Task[ToolResult], prepared: Prepared, *, by_us: bool) -> ToolResult:
-    """Wait for a change that has begun and return what came of it; a cancelled caller stays cancelled."""
+    """Wait for a change that has begun and return its result; a cancelled caller stays cancelled."""
     limit = asyncio.get_running_loop().time() + CHANGE_LIMIT_S
     while not task.done() and (left := limit - asyncio.get_running_loop().time()) > 0:
         try:

@@ -203,7 +203,7 @@ async def _give(stream: asyncio.StreamWriter | None, said: bytes) -> None:
         stream.close()
         await stream.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # a command need not read what it is told
+        pass  # a command need not read its input
 
 
 def _end(process: asyncio.subprocess.Process) -> None:

@@ -121,7 +121,7 @@ def _where(fd: int, path: str) -> str:
 def open_at_once(path: str, ctx: ToolContext) -> Source | None:
     """Open a regular file of the session's roots, if its name and status lie in memory; None in all other cases.
 
-    For who must not wait, not even for a disk. Nothing is told of failures: whoever can wait finds them again.
+    For callers that must not wait, not even for a disk. Failures are not reported: a caller that can wait finds them.
     """
     try:
         fd = open_at_hand(path, ctx.session.roots)

@@ -53,7 +53,7 @@ def inside(path: str, folders: Iterable[str]) -> bool:
 
 
 def within(folders: Iterable[str]) -> Says:
-    """Return what tells of a path whether it is one of the folders or lies in one: for very many paths."""
+    """Return a fast test whether a path is one of the folders or lies in one, for very many paths."""
     known = frozenset(folders)
     below = tuple(folder.rstrip("/") + "/" for folder in known)
     return lambda path: path in known or path.startswith(below)

@@ -41,7 +41,7 @@ _AT_ONCE: Final = 1 << 20
 
 
 TOLD_EVERY: Final = 1000
-"""Paths after which whoever watches is told how far it has come."""
+"""Progress is reported after this many paths."""
 Tell: TypeAlias = Callable[[int, int], None]
 
 

@@ -117,7 +117,7 @@ def put(
     *,
     flush: bool = True,
 ) -> None:
-    """Make `name` what `wanted` says; `now` is what stands there. A folder that is not empty stays."""
+    """Bring `name` from the state `now` to the state `wanted`. A folder that is not empty stays."""
     if wanted.kind == "absent":
         _remove(folder, name, now)
     elif wanted.kind == "directory":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
 
 ONE_BYTES: Final = 256 * 1024
-"""A larger content is not held; its conflict is told without a diff."""
+"""A larger content is not held; its conflict has no diff."""
 ALL_BYTES: Final = 32 * 1024 * 1024
 
 

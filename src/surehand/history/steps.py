@@ -1,4 +1,4 @@
-"""Steps of a change of many paths, made whole or not at all: per path, what stands there and what shall.
+"""Steps of a change of many paths, made whole or not at all: per path, its state now and the state wanted.
 
 Undo, redo and an applied dry run are all such changes. They are written down first, made under the locks of
 their folders, taken back when one step fails, and confirmed at the end.
@@ -54,7 +54,7 @@ class Standing:
     data: bytes | None
     """None also of a large file, which is not held."""
     special: bool = False
-    """Whether a pipe, a socket or a device stands there: it has no state, and nobody could bring it back."""
+    """Whether the path is a pipe, a socket or a device: it has no content, and could not be restored."""
 
     @property
     def changed(self) -> bool:
@@ -156,7 +156,7 @@ class Steps:
             return CarriedOut(pending.id, steps, already, self.history.commit_reversal(pending))
 
     def _actual(self, folders: _Folders, others: dict[str, bytes]) -> tuple[list[FileChange], list[FileChange]]:
-        """Return the steps as they will really happen, from what stands there now, which is kept first.
+        """Return the steps as they will really happen, from the states now, whose contents are kept first.
 
         Apart from them those that somebody has made already: they keep what the plan says stood there, so that what
         reverses this change brings that, and not once more what is there.
@@ -325,7 +325,7 @@ class _Folders:
             return open_folder(folder, self._roots_of(path), make=make)[0]
         except OSError as problem:
             if not make and _no_folder(problem, path, self._links):
-                return None  # a step is to make it, or nothing stands there and nothing shall
+                return None  # a step will create it, or it is absent and stays so
             raise _unreachable_error(problem, path) from None
 
 

@@ -146,7 +146,7 @@ class Store:
         return found.st_dev, found.st_ino
 
     def _begin_anew(self) -> None:
-        """Open the database that stands there now: what goes into one that was removed is lost with this process."""
+        """Reopen the database by its path: what is written to one that was removed is lost with this process."""
         removed = self._database
         self._connect_to_write()
         removed.close()

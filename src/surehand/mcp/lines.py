@@ -32,7 +32,7 @@ GRACE_S: Final = 1.5
 """How long requests may go on after the other end has closed its side and still listens."""
 
 Refuse = Callable[[int, str, "str | int | None"], Awaitable[None]]
-"""Is told of a line that is no message: a code of JSON-RPC, what is wrong, and the id where there is one."""
+"""Called for a line that is no message: a JSON-RPC error code, what is wrong, and the id if it has one."""
 END_BYTES: Final = 1024
 _VALUE: Final = rb'(?:"(?:[^"\\]|\\.){0,256}"|-?\d{1,20}|null)'
 _MEMBER: Final = re.compile(rb'\s*"(jsonrpc|id|method)"\s*:\s*(' + _VALUE + rb")\s*,")

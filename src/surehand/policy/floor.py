@@ -179,7 +179,7 @@ def _starts(words: tuple[str, ...]) -> tuple[str, ...]:
 def removes_by_choice(command: RunCommand, effects: Iterable[Effect], *, deletes: bool) -> bool:
     """Return whether what is removed is picked (`find -name x -delete`), so that the start of the search is no target.
 
-    `effects` are those of the whole call: `rm {}` is told what to remove by the `find` that runs it.
+    `effects` are those of the whole call: `rm {}` gets what it removes from the `find` that runs it.
     """
     if not command.words:
         return False

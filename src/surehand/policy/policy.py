@@ -192,7 +192,7 @@ class Policy:
         return self._denied_paths("write", Roots(workspace, roots))
 
     def _denied_paths(self, kind: Kind, roots: Roots) -> Callable[[str], bool] | None:
-        """Return what tells whether a rule of the user's denies this kind of effect on a path; None without such."""
+        """Return a test whether a rule of the user denies this kind of effect on a path; None without such rules."""
         denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == (kind, "deny")]
         if not denied:
             return None
@@ -224,12 +224,12 @@ class Both(Policy):
         return tuple(dict.fromkeys((*self.parent.rules, *self.child.rules)))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
-        """Return what says whether either keeps a path out of searches."""
+        """Return a test whether either keeps a path out of searches."""
         above, own = self.parent.keeps_out(workspace, roots), self.child.keeps_out(workspace, roots)
         return above if above is own else lambda path: above(path) or own(path)
 
     def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
-        """Return what says whether either keeps a path from being changed; None where neither does."""
+        """Return a test whether either keeps a path from being changed; None if neither does."""
         above, own = self.parent.keeps_as_is(workspace, roots), self.child.keeps_as_is(workspace, roots)
         if above is None or own is None:
             return above or own

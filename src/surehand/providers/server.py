@@ -93,7 +93,7 @@ class ServedModel:
             library = import_module(self.package)
         except ImportError:
             raise ModelError(f"{self.row.title}'s client is not installed", install_hint(self.package)) from None
-        # The loop retries, so that each wait is told; the client must not do it a second time.
+        # The loop retries and reports each wait; the client must not retry as well.
         self._client = self._open(library, key, base_url, {"max_retries": 0})
         self._server = Server(self.row.title, self.provider, name, library, str(self._client.base_url), self.row.server)
 

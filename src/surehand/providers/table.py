@@ -31,7 +31,7 @@ class Quirks:
     short_ids: bool = False
     """Whether the id of a call must be nine letters and digits."""
     reasoning: Literal["effort", "object", "none"] = "effort"
-    """How it is told to think: by `reasoning_effort`, by an object `reasoning`, or not at all."""
+    """How its effort of reasoning is set: by `reasoning_effort`, by an object `reasoning`, or not at all."""
 
 
 @frozen
@@ -199,7 +199,7 @@ COMPATIBLE: Final = "openai"
 
 
 def provider_of(model: str) -> str | None:
-    """Return which provider a model's name belongs to; None where the name tells of none."""
+    """Return the provider that a model's name belongs to; None if its prefix belongs to none."""
     for name, provider in PROVIDERS.items():
         if model.startswith(provider.prefix):
             return name

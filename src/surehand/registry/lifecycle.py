@@ -146,16 +146,18 @@ class Lifecycle:
         return [move for each in lives for move in each.history()]
 
     def listen(self, listener: StateListener, *, calls: bool = True) -> Callable[[], None]:
-        """Call `listener` after every move and return the way to stop. `calls=False` leaves out calls that begin and
-        end well, which the event stream tells anyway."""
+        """Call `listener` after every move; return a function that unsubscribes.
+
+        `calls=False` leaves out calls that begin and end well, which are events anyway.
+        """
         return self._join(self._listeners if calls else self._quiet_listeners, listener)
 
     def before(self, hook: Hook) -> Callable[[], None]:
-        """Run `hook` before every move; it may refuse it. Returns the way to take it out again."""
+        """Run `hook` before every move, which it may refuse; return a function that removes it."""
         return self._join(self._before, hook)
 
     def after(self, hook: StateListener) -> Callable[[], None]:
-        """Run `hook` when a move is done and everyone has been told. Returns the way to take it out again."""
+        """Run `hook` after a move and all listeners; return a function that removes it."""
         return self._join(self._after, hook)
 
     # Moves ---------------------------------------------------------------------------------------------------------

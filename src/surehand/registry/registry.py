@@ -1,6 +1,6 @@
 """`Registry`: which tools exist. Register, look up by name or alias, list, query, take away.
 
-A tool may be registered lazily, as what is told of it (`ToolInfo`) and a way to load it: listing the built-in tools
+A tool may be registered lazily, as its description (`ToolInfo`) and a way to load it: listing the built-in tools
 imports none of them.
 """
 
@@ -168,12 +168,12 @@ class Registry:
         return entry.tool or entry.info
 
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
-        """Return what is told of a tool, without loading it where possible."""
+        """Return the description of a tool, without loading it where possible."""
         real = self.resolve(name)
         return None if real is None else _info_of(self._entries[real], session)
 
     def infos(self, session: Session | None = None, **wanted: Any) -> list[ToolInfo]:
-        """Return what is told of all tools, in order of registration; keywords select by metadata.
+        """Return the descriptions of all tools, in order of registration; keywords select by metadata.
 
         `infos(module="calculator", read_only=True)`; `state` selects by life cycle, `version` by exact version.
         """

@@ -298,7 +298,7 @@ def kept_in(root: str) -> list[str]:
 
 
 def trespasses(paths: Iterable[str]) -> list[str]:
-    """Take away what a command made where none may be, and return what that was."""
+    """Remove what a command created where nothing may be, and return the paths."""
     made = [path for path in paths if os.path.lexists(path)]
     for path in made:
         remove_tree(path)
@@ -306,7 +306,7 @@ def trespasses(paths: Iterable[str]) -> list[str]:
 
 
 def take_out(git_dirs: Iterable[str], plan: Plan) -> list[str]:
-    """Take away what in repositories a command has made would run as the user; return which files and settings it was.
+    """Remove from repositories what a command made and would run as the user; return these files and settings.
 
     These are hooks, git's own examples apart, settings that are not known to be harmless, and what leads to others.
     """

@@ -73,7 +73,7 @@ class Record:
 
 
 def clear_dead(most: int = 5) -> None:
-    """Take away what killed sessions left on disk, a few at a time; their processes are `reap`'s concern."""
+    """Remove what killed sessions left on disk, a few at a time; `reap` ends their processes."""
     dead = [each for each in records() if not each.owner_alive and not each.launcher_alive]
     for record in dead[:most]:
         remove_tree(record.private_dir)

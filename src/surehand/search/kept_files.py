@@ -27,7 +27,7 @@ _INDEX_LIMIT: Final = 256 * 1024 * 1024
 
 
 class KeptFiles:
-    """Tells of paths whether people keep what stands there. Remembers what it read: use one for one question."""
+    """Decides which paths people keep. Caches what it read: make a new one for each question."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = [os.fsencode(root).rstrip(b"/") for root in roots]

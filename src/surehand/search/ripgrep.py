@@ -111,7 +111,7 @@ def recorded_programs() -> Iterator[str]:
 
 @frozen
 class Pattern:
-    """What to look for, as `rg` is told it."""
+    """What to look for, as arguments of `rg`."""
 
     text: str
     ignore_case: bool = False

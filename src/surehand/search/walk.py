@@ -185,7 +185,7 @@ class Walk:
         return sieve.find(files, folder)
 
     def _drops(self, folder: Folder) -> Callable[[bytes, int], bool]:
-        """Return what tells of the entries of a folder whether they are left out."""
+        """Return a test whether an entry of a folder is left out."""
         tally, ruled = self.tally, bool(folder.chain)
         names, endings = (_EXCLUDED, _EXCLUDED_ENDINGS) if self.excludes else (frozenset[bytes](), ())
 

@@ -116,7 +116,7 @@ def remove(name: str) -> None:
 
 
 def clear_stale() -> None:
-    """Take away the sockets of processes that were killed.
+    """Remove the sockets of processes that were killed.
 
     Only those whose process is not seen here are tried: it may run in another container with the same home.
     """

@@ -1,4 +1,4 @@
-"""Own stdio, standard input and output as the way to another program: taken for a protocol alone.
+"""Own stdio: take standard input and output for a protocol, so that nothing else prints there.
 
 What handlers and their children print goes to stderr instead, and they read nothing.
 """

@@ -39,7 +39,7 @@ class ApplyPatchArgs(Args):
 
 @frozen
 class _Planned:
-    """What a patch comes to in this workspace."""
+    """What a patch would change in this workspace."""
 
     changes: tuple[FileChange, ...]
     contents: dict[str, bytes]

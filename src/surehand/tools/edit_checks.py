@@ -69,7 +69,7 @@ class Problem:
     """Set where the problem belongs to another layer than the one that came upon it."""
 
     def to_failure(self, path: str, layer: int) -> ToolFailure:
-        """Return it as what a caller is told; `layer` is the one that came upon it."""
+        """Return it as a ToolFailure; `layer` is the check that found it."""
         details = {"layer": self.layer or layer, "number": self.number, "path": path, **self.details}
         if self.asks:
             details["behavior"] = "ask"

@@ -1,7 +1,7 @@
 """The message of an edit that missed: the difference by name, and the nearest text of the file, exactly as to send it.
 
 The likely causes are tried one by one. Each is a way to rewrite a line so that the difference vanishes; the first
-under which the text is found names the difference, and what stands there in the file is the text to resend.
+under which the text is found names the difference, and the file's own text is the one to resend.
 """
 
 from __future__ import annotations

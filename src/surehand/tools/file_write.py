@@ -71,7 +71,7 @@ _HELD_WHILE_ASKED_BYTES: Final = 256 * 1024
 _PLACES_WHILE_ASKED: Final = 1000
 """The most places found in a larger file that are remembered meanwhile."""
 _BESIDE_BYTES: Final = 900_000
-"""From this size on the digest of the new bytes and what is told of them are worked out while they are written."""
+"""From this size on the new bytes are hashed and described while they are written."""
 T = TypeVar("T")
 SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 
@@ -109,7 +109,7 @@ ENCODINGS: Final[Kept[dict[str, tuple[Seen, Encoding]]]] = Kept("encodings", mak
 
 
 class FileWrite:
-    """What is wanted of a file, what is known of it so far, and the way to make it so."""
+    """One write of a file: what is wanted, what is known of the file so far, and the steps from check to commit."""
 
     def __init__(
         self, ctx: ToolContext, file_path: str, *, edits: Sequence[Replace] = (), content: str | None = None
@@ -201,7 +201,7 @@ class FileWrite:
         return shown
 
     def commit(self, tool: str) -> ToolResult:
-        """Make the change that was checked, and return what came of it."""
+        """Make the change that was checked, and return its result."""
         history, session = self.ctx.session.keep(HISTORY), self.ctx.session
         if self.on_disk is not None and self.is_unchanged:  # what the editor has is what is to be written
             self.data, self.digest, self.on_disk = self.on_disk, digest_of(self.on_disk), None
@@ -215,7 +215,7 @@ class FileWrite:
         status = _show_to_editor(self, status)
         seen = Seen.of(digest(), status, exact=exact_times(self.folder), encoding=self.named)
         self.made = []  # they hold the file now
-        self._lock.close()  # whoever hears of the change may write there
+        self._lock.close()  # listeners of the event may write there
         self._let_go()
         session.saw(self.real, seen)
         session.keep(ENCODINGS)[self.real] = (seen, self.encoding)
@@ -365,7 +365,7 @@ class FileWrite:
 
     @property
     def outside(self) -> bool:
-        """Whether it lies in none of the session's roots: nothing of it is told before somebody permitted it."""
+        """Whether it lies in none of the session's roots: nothing about it is revealed before somebody permitted it."""
         roots = self.ctx.session.roots
         return root_of(self.real, roots) is None and root_of(self.real, [*map(os.path.realpath, roots)]) is None
 
@@ -556,7 +556,7 @@ def _put_or_abandon(write: FileWrite, history: History, pending: Pending) -> os.
             history.adopt(pending, write.folder, write.name, write.data, write.status.st_nlink)
         return _put(write, pending)
     except BaseException as problem:
-        others = isinstance(problem, FileExistsError)  # what stands there is somebody else's
+        others = isinstance(problem, FileExistsError)  # what is there is somebody else's
         if history.abandon(pending, write.folder, may_have_happened=not others):
             raise make_written_failure(write, pending.id, problem) from problem
         if others:
@@ -574,7 +574,7 @@ def _put(write: FileWrite, pending: Pending) -> os.stat_result:
 
 
 def _start_beside(write: FileWrite, work: Callable[[], T]) -> Callable[[], T]:
-    """Return what gives the outcome of `work`; with a large content it is worked out while that is written."""
+    """Return a function that returns the result of `work`; for a large content it runs while that is written."""
     if write.new_size >= _BESIDE_BYTES:
         try:
             return write.ctx.session.keep(WRITE_THREAD).submit(work).result

@@ -191,7 +191,7 @@ def _scope(args: UndoArgs, ctx: ToolContext, wants: Wants) -> str | None:
 
 
 def _wanted_files(args: UndoArgs, ctx: ToolContext) -> Wants:
-    """Return what says of a changed file whether it is meant: the one named, or any that people keep."""
+    """Return a test whether a changed file is meant: the one named, or any that people keep."""
     if args.file is not None:
         path = os.path.normpath(ctx.resolve(args.file))
         places = {path, os.path.realpath(path)}

@@ -267,7 +267,7 @@ def effects_of(version: Version, session: Session) -> list[Effect] | None:
 
 
 def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> ToolResult:
-    """Return the result with the way to take its changes back; a tool that changed what none may has failed."""
+    """Return the result with the id to undo its changes; a tool that changed what none may has failed."""
     if recorded is None:
         return result
     if recorded.put_back:

@@ -25,7 +25,7 @@ _RESULT_DIFF_LINES: Final = 200
 
 @frozen
 class ChangeReport:
-    """What is told of a change: its diff for programs, a sentence with the changed lines for a model."""
+    """The description of a change: its diff for programs, a sentence with the changed lines for a model."""
 
     diff: str
     said: str

@@ -60,7 +60,7 @@ class Document:
 
 
 def worth_reading(content_type: str) -> bool:
-    """Return whether a body of this type can be shown; of others only type and size are told."""
+    """Return whether a body of this type can be shown; of others only type and size are given."""
     return not _NOT_FOR_READING.match(content_type.strip().lower())
 
 

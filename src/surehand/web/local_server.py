@@ -75,7 +75,7 @@ class ServedAddress:
 
 
 async def serve_app(app: Any, address: ServedAddress, port: int, announce: Callable[[int], None]) -> None:
-    """Serve an ASGI application until cancelled; `announce` is told the port once somebody can connect."""
+    """Serve an ASGI application until cancelled; `announce` gets the port once clients can connect."""
     import uvicorn  # lazy: 150 ms, for servers alone
 
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

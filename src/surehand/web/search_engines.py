@@ -2,7 +2,7 @@
 
 An engine is a record of two plain functions; a new one is such a record and a line of `_MAKERS`.
 
-Keys are told by where they stand, never by what they are.
+Keys are named by where they are stored, never shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Patches in git's format: text, binary files, modes, links, creations and deletions; `git apply` takes them too.
 
 A patch says of every file what stood there (`index OLD..NEW`, git's names of contents), so that applying one can tell
-whether that still stands there. Contents that are not plain UTF-8 text travel as git's binary patches.
+whether the path still has that. Contents that are not plain UTF-8 text travel as git's binary patches.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def remember(differences: Sequence[Difference]) -> dict[str, bytes]:
 
 
 class Applying:
-    """What is to be made real, beneath which roots, and what of it goes into the history."""
+    """What is to be applied, beneath which roots, and what of it goes into the history."""
 
     def __init__(
         self,

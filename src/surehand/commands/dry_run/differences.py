@@ -1,4 +1,4 @@
-"""Differences that a command made on a copy of the workspace: per path, what stands there and what would."""
+"""Differences that a command made on a copy of the workspace: per path, its state now and its state after."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Difference:
 
     @property
     def both(self) -> bool:
-        """Whether something stands there before and after."""
+        """Whether the path exists both before and after."""
         return "absent" not in (self.before.kind, self.after.kind)
 
     def to_dict(self) -> dict[str, object]:

@@ -172,7 +172,7 @@ class Connection:
             await asyncio.sleep(self._pauses_s[min(self.attempts, len(self._pauses_s)) - 1])
 
     async def _live(self) -> None:
-        """Connect, tell of the tools, and stay until the connection is lost."""
+        """Connect, report the tools, and stay until the connection is lost."""
         self._lost.clear()
         patience_s = min(self.server.settings.timeout, CONNECT_S) if self._login() is None else LOGIN_S
         async with self._open_transport() as (client, ended, why):
@@ -252,7 +252,7 @@ class Connection:
 
     @asynccontextmanager
     async def _open_transport(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
-        """Open the way to the server: a client to enter, the event of its end, and why it ended."""
+        """Open the transport to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
             async with self._opened_url(fill(own.url), fill) as (transport, refusal):
@@ -273,7 +273,7 @@ class Connection:
 
     @asynccontextmanager
     async def _opened_url(self, url: str, fill: Callable[[str], str]) -> AsyncGenerator[tuple[Any, Callable[[], str]]]:
-        """Open the way to a server at an address, with the tokens of a login unless its headers bring their own."""
+        """Open the HTTP transport to a server, with the tokens of a login unless its headers have their own."""
         from surehand.mcp.client.http import Heard, over_http  # lazy: mcp, 900 ms
         from surehand.mcp.client.login import open_login  # lazy: mcp, 900 ms
 

@@ -52,7 +52,7 @@ async def open_login(
 ) -> AsyncGenerator[httpx2.Auth | None]:
     """Yield what authorizes requests to a server: None where nobody has logged in and nobody can be asked.
 
-    `client` holds what the settings say of this program's registration; `fail` is told why a login came to nothing.
+    `client` holds this program's registration from the settings; `fail` is called with the reason a login failed.
     """
     kept = KeptLogin(url)
     if show is None:
@@ -166,7 +166,7 @@ class Login(OAuthClientProvider):
         self._person = person
         self._back = back
         self._fail = fail
-        # What goes wrong is told by whoever connects; the SDK would print it with a traceback.
+        # The connection reports what goes wrong; the SDK would print it with a traceback.
         logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
     async def _initialize(self) -> None:

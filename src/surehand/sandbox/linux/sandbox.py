@@ -42,7 +42,7 @@ class LinuxSandbox:
         try:
             self._get_process(take=False)
         except SandboxFailure:
-            pass  # who starts the launcher is told
+            pass  # starting the launcher reports it
 
     def _get_process(self, *, take: bool) -> LauncherProcess:
         from surehand.sandbox.linux.client import LauncherProcess  # lazy: client, 35 ms; seldom used

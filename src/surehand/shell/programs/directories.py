@@ -1,4 +1,4 @@
-"""Programs that list directories, and tell of files what is not in them: names, sizes, owners."""
+"""Programs that list directories, and print metadata of files: names, sizes, owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that talk to hosts, and those that tell of the network."""
+"""Programs that talk to hosts, and those that show the state of the network."""
 
 from __future__ import annotations
 

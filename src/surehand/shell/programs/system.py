@@ -1,4 +1,4 @@
-"""Programs that tell of the system: machine, users, processes, services, environment."""
+"""Programs that show the state of the system: machine, users, processes, services, environment."""
 
 from __future__ import annotations
 
