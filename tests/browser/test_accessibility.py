@@ -44,7 +44,7 @@ def fill_page(page: Any, name: str) -> None:
         case "policy":
             page.get_by_label("Check a command").fill("ls && git push --force && cat .env")
             page.locator(".verdict-box table").first.wait_for()
-            page.locator("summary", has_text="built in").click()
+            page.locator("summary", has_text="built-in").click()
         case "tools":
             page.locator("#tool-Bash summary").first.click()
             page.locator("#tool-Bash textarea").first.wait_for()
@@ -74,6 +74,20 @@ def test_every_page_can_be_heard_and_is_easy_to_see_in_both_themes(pages: Any, b
             page.emulate_media(color_scheme=scheme)
             faults[f"{name}, {scheme}"] = find_faint_text(page)
     assert {name: found for name, found in faults.items() if found} == {}
+
+
+def test_a_page_with_nothing_to_show_says_what_brings_something(pages: Any) -> None:
+    page = pages.open()
+    said: dict[str, str] = {}
+    for name in ("live", "questions", "changes", "policy", "tools", "work", "audit"):
+        go(page, name)
+        page.locator(".empty b").wait_for()
+        assert page.locator(".problem:visible").count() == 0
+        assert find_faults(page) == []
+        said[name] = page.locator(".empty b").inner_text()
+    assert said.pop("live") == "No calls yet"
+    assert said.pop("questions") == "No questions"
+    assert set(said.values()) == {"No workspace yet"}
 
 
 def test_every_page_fits_a_phone_and_every_page_can_be_reached_there(pages: Any, busy: Any) -> None:

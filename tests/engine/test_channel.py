@@ -62,6 +62,26 @@ def sockets() -> list[str]:
     return os.listdir(local_rpc.folder())
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["/usr/bin/surehand", "chat"], "surehand chat"),
+        (["/lib/surehand/__main__.py", "--cwd", "/srv/shop", "serve", "--stdio"], "surehand serve"),
+        (["agent.py", "/srv/shop"], "agent.py shop"),
+        (["-c"], "-c"),
+    ],
+)
+async def test_hello_names_the_program_and_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", argv)
+    async with follow_sessions() as events:
+        async with Surehand(tmp_path, session="one"):
+            pass
+        seen = await until(events, is_close)
+    assert seen[0]["program"] == said
+
+
 async def test_a_session_that_runs_is_followed_from_hello_to_its_end(tmp_path: Path) -> None:
     async with follow_sessions() as events:
         async with Surehand(tmp_path, session="one", tools=[look]) as app:

@@ -66,7 +66,7 @@ class Access:
         known = next((each for each in self._codes if hmac.compare_digest(each.encode(), code.encode())), None)
         if known is None or self._codes.pop(known) < now:
             self._count_wrong(now)
-            raise Refused("that code is wrong, was used already, or is too old")
+            raise Refused("this code is wrong, already used, or expired")
         self._wrong, self._wait_s = 0, WAIT_S
         login = Login(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
         self._logins[login.cookie] = login.token

@@ -36,7 +36,7 @@ class Given:
         if value is None and otherwise is not None:
             return otherwise
         if not isinstance(value, str):
-            raise ApiError(400, f"{name} is missing, or is no text")
+            raise ApiError(400, f"{name} is missing or not a text")
         return value
 
     def number(self, name: str, otherwise: int, most: int) -> int:
@@ -45,9 +45,9 @@ class Given:
         try:
             found = int(value)
         except (TypeError, ValueError):
-            raise ApiError(400, f"{name} is no number") from None
+            raise ApiError(400, f"{name} is not a number") from None
         if not 0 <= found <= most:
-            raise ApiError(400, f"{name} is a number from 0 to {most}")
+            raise ApiError(400, f"{name} must be a number from 0 to {most}")
         return found
 
     def flag(self, name: str) -> bool:
@@ -59,7 +59,7 @@ class Given:
         """Return an object of the body, None where there is none; raise ApiError for anything else."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, dict):
-            raise ApiError(400, f"{name} is no object")
+            raise ApiError(400, f"{name} is not an object")
         return cast("dict[str, Any] | None", value)
 
 

@@ -105,7 +105,7 @@ class Console:
     async def ask_session(self, session_id: str, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, Any]:
         """Return what a running session answers to a request; raise ApiError where it does not run, or is silent."""
         if (facts := self.feed.sessions.get(session_id)) is None:
-            raise ApiError(404, "that session does not run any more")
+            raise ApiError(404, "that session is no longer running")
         answer = await asyncio.to_thread(local_rpc.ask, str(facts["channel"]), request, wait_s)
         if answer is None:
             raise ApiError(504, "the session does not answer", "It is busy, or ended this moment.")
@@ -219,9 +219,9 @@ async def _body(request: Request) -> Mapping[str, Any]:
     try:
         found: Any = json.loads(body or b"{}")
     except (ValueError, RecursionError):
-        raise ApiError(400, "the body is no JSON") from None
+        raise ApiError(400, "the body is not JSON") from None
     if not isinstance(found, dict):
-        raise ApiError(400, "the body is no JSON object")
+        raise ApiError(400, "the body is not a JSON object")
     return cast("dict[str, Any]", found)
 
 
@@ -260,7 +260,7 @@ class Apps:
             if (app := self._open.get(root)) is not None:
                 return app
             if not any(each.path == root for each in await asyncio.to_thread(known_workspaces)):
-                raise ApiError(404, f"nothing is known of a workspace {workspace}")
+                raise ApiError(404, f"there is no workspace {workspace}")
             app = Surehand(root, approver=_agree, interactive=True)
             self._open[root] = await self._stack.enter_async_context(app)
             return app

@@ -119,7 +119,7 @@ class Channel:
             "workspace": session.workspace,
             "mode": session.mode,
             "pid": os.getpid(),
-            "program": mask(" ".join(map(os.path.basename, sys.argv[:2])))[:80],
+            "program": mask(_program(sys.argv))[:80],
             "started": self._started,
             "channel": self.name,
         }
@@ -380,3 +380,16 @@ def _weigh(event: Event) -> int:
     if result is None:
         return 0
     return len(result.output) + sum(len(block.data) for block in result.content if isinstance(block, Image))
+
+
+def _program(argv: list[str]) -> str:
+    """Return what runs here as people say it: the program and its first word, without options and their values."""
+    name = os.path.basename(argv[0])
+    if name == "__main__.py":  # python -m PACKAGE
+        name = os.path.basename(os.path.dirname(argv[0]))
+    is_value = False
+    for word in argv[1:]:
+        if not word.startswith("-") and not is_value:
+            return f"{name} {os.path.basename(word)}"
+        is_value = word.startswith("-")
+    return name

@@ -87,14 +87,14 @@ async def _reverse(console: Console, given: Given, tool: str, names: tuple[str, 
     workspace = given.text("workspace")
     args = {name: given.body[name] for name in names if given.body.get(name)}
     if not args.keys() - {"merge", "force", "all_sessions"}:
-        raise ApiError(400, "say what: a change, turns, a session, a point to go back to, or a file")
+        raise ApiError(400, "name what to undo: a change, turns, a session, a point to go back to, or a file")
     shown = _preview(await console.apps.call(workspace, tool, args, dry_run=True))
     if given.flag("dry_run"):
         return shown
     if not shown["ok"]:
         raise ApiError(409, shown["error"]["message"], shown["error"]["hint"], preview=shown)
     if given.text("digest") != shown["digest"]:
-        raise ApiError(409, "something changed since this was shown; look at it again", preview=shown)
+        raise ApiError(409, "something has changed since this was shown; look again", preview=shown)
     result = await console.apps.call(workspace, tool, args)
     if result.error is not None:
         raise ApiError(409, result.error.message, result.error.hint)

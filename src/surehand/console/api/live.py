@@ -86,7 +86,7 @@ async def show_call(console: Console, given: Given) -> Any:
             **record,
         }
     if known is None:
-        raise ApiError(404, f"nothing is known of a call {id}")
+        raise ApiError(404, f"there is no call {id}")
     return known
 
 
@@ -95,7 +95,7 @@ async def stop_call(console: Console, given: Given) -> Any:
     known = console.feed.calls.get(given.path["id"])
     session = _session_of(console, known) if known is not None else ""
     if not session:
-        raise ApiError(404, "that call does not run any more")
+        raise ApiError(404, "that call is no longer running")
     answer = await console.ask_session(session, {"want": "stop_call", "id": given.path["id"]})
     if "error" in answer:
         raise ApiError(409, answer["error"])

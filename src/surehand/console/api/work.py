@@ -74,7 +74,7 @@ async def order_task(console: Console, given: Given) -> Any:
     """Return what a running task has said so far, or stop it."""
     want = given.text("want")
     if want not in ("output", "stop"):
-        raise ApiError(400, "want is output or stop")
+        raise ApiError(400, "want must be output or stop")
     request = {"want": want, "id": given.text("id"), "session_id": given.text("session_id")}
     answer = await console.ask_session(given.text("root"), request)
     if "error" in answer:
@@ -103,10 +103,10 @@ async def stop_process(console: Console, given: Given) -> Any:
     del console
     pid, started = given.body.get("pid"), given.body.get("started")
     if not isinstance(pid, int) or not isinstance(started, int):
-        raise ApiError(400, "pid and started are numbers, as the list of processes has them")
+        raise ApiError(400, "pid and started must be the numbers from the list of processes")
     ended = await asyncio.to_thread(leftovers.end_command, pid, started)
     if ended is None:
-        raise ApiError(409, "that process has ended already, or is none that a session started")
+        raise ApiError(409, "that process has already ended, or was not started by a session")
     return {"ended": ended.to_dict()}
 
 
@@ -150,7 +150,7 @@ async def approve_definition(console: Console, given: Given) -> Any:
     app = await console.apps.app(workspace.path)
     tool = given.text("tool")
     if not app.servers.approve_definition(tool, given.text("change")):
-        raise ApiError(409, f"{tool} says something else of itself than was shown", "Look at it again.")
+        raise ApiError(409, f"the definition of {tool} has changed again since it was shown", "Look at it again.")
     return {"approved": tool}
 
 

@@ -4,7 +4,8 @@ const TOKEN = "surehand-token";
 
 export class ApiError extends Error {
   constructor(status, data) {
-    super(data.error ?? `the console answered ${status}`);
+    const text = String(data.error ?? `the console answered ${status}`);
+    super(text.charAt(0).toUpperCase() + text.slice(1));
     this.status = status;
     this.hint = data.hint ?? "";
     this.data = data;
@@ -19,7 +20,7 @@ async function send(method, path, { query, body } = {}) {
   try {
     answer = await fetch(url, { method, headers, body: method === "GET" ? undefined : JSON.stringify(body ?? {}) });
   } catch {
-    throw new ApiError(0, { error: "the console does not answer", hint: "Is it still running in its terminal?" });
+    throw new ApiError(0, { error: "The console does not answer", hint: "Is it still running in its terminal?" });
   }
   const data = await answer.json().catch(() => ({}));
   if (!answer.ok) {
@@ -71,7 +72,7 @@ function deliver(event) {
   if (document.hidden) setTimeout(flush, 200); else requestAnimationFrame(flush);
 }
 
-/** Follow the stream; `tell` hears of "live" and "lost". */
+/** Follow the stream; `tell` is called with "live" or "lost". */
 export function follow(tell) {
   source?.close();
   source = new EventSource(last ? `/api/events?after=${encodeURIComponent(last)}` : "/api/events");

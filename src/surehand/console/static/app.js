@@ -1,7 +1,7 @@
 // The frame round the pages: signing in, going from page to page, keys, theme, and whether the stream is live.
 
 import { follow, get, hasToken, post, signIn } from "./api.js";
-import { announce, button, code, dialog, el, field, fill, prose, toast } from "./dom.js";
+import { announce, button, code, dialog, el, field, fill, icon, prose, toast } from "./dom.js";
 import { PAGES } from "./pages.js";
 import "./sessions.js"; // it must hear who runs from the first event on
 
@@ -29,10 +29,12 @@ document.getElementById("theme").addEventListener("click", () => {
 const nav = document.getElementById("nav");
 for (const page of PAGES) {
   nav.append(el("a", { href: `#/${page.name}`, "data-page": page.name },
-    el("span.nav-icon", { "aria-hidden": "true" }, page.icon), el("span.nav-title", {}, page.title),
+    icon(page.icon), el("span.nav-title", {}, page.title),
     el("span.badge", { id: `badge-${page.name}`, hidden: true })));
 }
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // the address says which page it is
+
+document.getElementById("more").prepend(icon("M5 12h.1M12 12h.1M19 12h.1"));
 
 let shownPage = PAGES[0];
 let waiting = 0;
@@ -82,7 +84,7 @@ async function show() {
     document.documentElement.dataset.ready = page.name;
   } catch (problem) {
     console.error(problem);
-    fill(root, el("p.empty", {}, `This page could not be shown: ${problem.message}`));
+    fill(root, el("div.empty", { role: "alert" }, el("b", {}, "This page could not be loaded."), `${problem.message}. Reload to try again.`));
   }
 }
 
@@ -108,7 +110,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 function showKeys() {
-  const rows = [...[...keys].map(([key, { about }]) => [key, about]), [`1-${PAGES.length}`, "go to a page"], ["?", "this list"]];
+  const rows = [...[...keys].map(([key, { about }]) => [key, about]), [`1-${PAGES.length}`, "go to a page"], ["?", "show this list"]];
   dialog("Keys", el("dl.keys", {}, rows.map(([key, about]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, about)])),
     [{ text: "Close", value: true, autofocus: true }]);
 }
@@ -138,7 +140,7 @@ function askForCode(problem = "") {
   const input = el("input", { type: "text", autocomplete: "one-time-code", spellcheck: "false", autocapitalize: "off" });
   const told = el("p.problem", { role: "alert" }, prose(problem));
   const form = el("form.login", {},
-    el("h1", {}, "Surehand"), el("p", {}, prose("Open the address that `surehand console` printed, or enter its code.")),
+    el("div.brand", {}, el("img", { src: "/icon.svg", alt: "", width: 26, height: 26 }), el("h1", {}, "Surehand")), el("p", {}, prose("Open the address that `surehand console` printed, or enter its code.")),
     field("Code", input), told, button("Sign in", () => form.requestSubmit(), { class: "primary" }));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -159,7 +161,7 @@ async function start() {
   document.body.classList.remove("signed-out");
   follow((state) => {
     link.dataset.state = state;
-    link.textContent = state === "live" ? "live" : "connection lost; trying again";
+    link.textContent = state === "live" ? "Connected" : "Reconnecting…";
     document.getElementById("lost").hidden = state === "live";
   });
   window.addEventListener("hashchange", show);

@@ -1,15 +1,6 @@
 // Small plots as SVG: columns over time, a distribution, a line in a table. Each says in words what it shows.
 
-import { el } from "./dom.js";
-
-const NS = "http://www.w3.org/2000/svg";
-
-function svg(tag, attributes, ...children) {
-  const made = document.createElementNS(NS, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  made.append(...children);
-  return made;
-}
+import { el, svg } from "./dom.js";
 
 /** Columns with their scale, a second series (errors) drawn over the first; `label(i)` names a column, `names` stand below. */
 export function columns(series, over, { label, about, names = [], height = 120 }) {
@@ -29,7 +20,7 @@ export function columns(series, over, { label, about, names = [], height = 120 }
   });
   picture.append(svg("line", { x1: 0, y1: height + 0.5, x2: width, y2: height + 0.5, class: "axis" }));
   return el("div.chart-box", {}, el("div.chart-scale", { "aria-hidden": "true" }, el("span", {}, most.toLocaleString()), el("span", {}, "0")), picture,
-    el("div.chart-labels", {}, names.map((each) => el("span", {}, each))));
+    el("div.chart-labels", { class: names.length === series.length && "each" }, names.map((each) => el("span", {}, each))));
 }
 
 /** A row of tiny columns for a cell of a table. */

@@ -19,6 +19,19 @@ export function el(tag, props = {}, ...children) {
   return made;
 }
 
+/** Make an element of a drawing. */
+export function svg(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children);
+  return made;
+}
+
+/** An icon of lines, for who sees; what it stands for is written beside it. */
+export function icon(path) {
+  return svg("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true" }, svg("path", { d: path }));
+}
+
 /** Replace what an element holds. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
@@ -71,11 +84,16 @@ export function code(text, label, props = {}) {
   return el("pre.code", { tabIndex: 0, role: "group", "aria-label": label, ...props }, shown(text));
 }
 
-/** A table: heads (a plain text each; in brackets: only read out), rows of cells, and what stands there when there are none. */
+/** A table: heads (a plain text each; in brackets: only read out), rows of cells, and the text shown instead when there are none. */
 export function table(heads, rows, none = "") {
-  if (!rows.length) return none ? el("p.muted", {}, none) : null;
+  if (!rows.length) return none ? el("p.muted", {}, prose(none)) : null;
   const head = (text) => el("th", { scope: "col" }, text.startsWith("(") ? el("span.sr", {}, text.slice(1, -1)) : text);
   return el("div.table-box", {}, el("table", {}, el("thead", {}, el("tr", {}, heads.map(head))), el("tbody", {}, rows)));
+}
+
+/** What a page says while it has nothing to show: what is missing, and how to get it. */
+export function empty(title, text) {
+  return el("div.empty", {}, el("b", {}, title), prose(text));
 }
 
 /** A label and a field, tied together. */
@@ -144,7 +162,7 @@ export function took(ms) {
   return minutes < 60 ? `${minutes} min ${Math.round((ms % 60_000) / 1000)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A round length of time, without the parts that are nought. */
+/** A round length of time, without trailing zeros. */
 export function span(seconds) {
   const [count, unit] = seconds < 1 ? [seconds * 1000, "ms"] : seconds < 120 ? [seconds, "s"] : seconds < 7200 ? [seconds / 60, "min"] : [seconds / 3600, "h"];
   return `${Number(count.toFixed(1))} ${unit}`;

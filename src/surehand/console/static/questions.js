@@ -45,7 +45,7 @@ function tell() {
   for (const listener of listeners) listener();
 }
 
-/** Tell of a question wherever the page is: it must not hang unseen. */
+/** Announce a question whichever page is shown: it must not hang unseen. */
 function notify(question) {
   const text = `${question.tool} asks for permission in ${sessionName(question.root)}`;
   if (isShown("questions")) announce(text); else toast(text, "", el("a", { href: `#/questions/${encodeURIComponent(question.id)}` }, "Look at it"));

@@ -22,12 +22,13 @@ export function onSessions(listener) {
   return () => listeners.delete(listener);
 }
 
-/** A short name for a session: the one it was given, or the folder it works in and the end of its id. */
+/** A short name for a session: the one it was given, or its kind or folder and the end of its id. */
 export function sessionName(id) {
   const facts = known.get(id);
   if (facts?.agent) return facts.name;
-  const short = String(id ?? "").replace(/^session_/, "");
-  if (facts?.name) return facts.name;
-  if (facts?.workspace) return `${base(facts.workspace)} · ${short.slice(-4)}`;
-  return short.length > 16 ? short.slice(-6) : short;
+  const name = String(facts?.name || id || "");
+  const made = /^([a-z]+)_[0-9a-f]{8,}$/.exec(name); // nobody chose it
+  if (!made) return name;
+  const kind = made[1] === "session" ? (facts?.workspace ? base(facts.workspace) : "session") : made[1];
+  return `${kind} · ${name.slice(-4)}`;
 }

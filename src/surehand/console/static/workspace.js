@@ -1,11 +1,14 @@
 // The workspace that a page is about: chosen once, remembered, the same on every page.
 
 import { get } from "./api.js";
-import { base, el } from "./dom.js";
+import { base, el, empty } from "./dom.js";
 
 const KEY = "surehand-workspace";
 
 export const workspace = () => localStorage.getItem(KEY) ?? "";
+
+/** What the pages about a workspace say before there is one. */
+export const noWorkspace = () => empty("No workspace yet", "A folder appears here once Surehand has worked in it: start `surehand chat` there, or connect an MCP client.");
 
 /** A choice of workspaces; `changed` is called when another one is taken, and once at the start. */
 export function workspacePicker(changed) {
@@ -13,7 +16,7 @@ export function workspacePicker(changed) {
   select.addEventListener("change", () => { localStorage.setItem(KEY, select.value); changed(select.value); });
   get("/api/workspaces").then(({ workspaces }) => {
     for (const each of workspaces) {
-      select.append(el("option", { value: each.path, title: each.path }, `${base(each.path)}${each.running ? " ●" : ""} — ${each.path}`));
+      select.append(el("option", { value: each.path, title: each.path }, `${base(each.path)}${each.running ? " (in use)" : ""} – ${each.path}`));
     }
     if (!workspaces.some((each) => each.path === workspace())) localStorage.setItem(KEY, workspaces[0]?.path ?? "");
     select.value = workspace();

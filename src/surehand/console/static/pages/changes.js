@@ -2,8 +2,9 @@
 
 import { get, onEvents, post } from "../api.js";
 import { diffView } from "../diff.js";
-import { base, button, bytes, dialog, el, field, fill, shown, toast, when } from "../dom.js";
+import { base, button, bytes, dialog, el, empty, field, fill, shown, toast, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
+import { noWorkspace } from "../workspace.js";
 
 const PAGE = 300;
 const SIGNS = { created: "+", deleted: "−", changed: "~" };
@@ -11,7 +12,7 @@ const SIGNS = { created: "+", deleted: "−", changed: "~" };
 export function mount(root, [chosenWorkspace]) {
   const workspace = el("select", { "aria-label": "Workspace", onchange: () => { location.hash = `#/changes/${encodeURIComponent(workspace.value)}`; } });
   const session = el("select", { "aria-label": "Session", onchange: reload }, el("option", { value: "" }, "Session: all"));
-  const file = el("input", { type: "search", placeholder: "Only this file or folder", "aria-label": "Only this file or folder", onchange: reload });
+  const file = el("input", { type: "search", placeholder: "File or folder", "aria-label": "Only this file or folder", onchange: reload });
   const about = el("span.muted");
   const timeline = el("div.timeline");
   const wholeSession = button("Undo this session…", () => reverse("undo", { session: session.value }, `Undo everything session ${sessionName(session.value)} changed`), { hidden: true });
@@ -20,15 +21,17 @@ export function mount(root, [chosenWorkspace]) {
   let size = 0;
   let timer = 0;
 
-  fill(root, el("div.page-head", {}, el("h1", {}, "Changes"), about, el("span.grow"), wholeSession, pruneButton),
-    el("div.filters", { role: "search" }, workspace, session, file), timeline);
+  const filters = el("div.filters", { role: "search" }, workspace, session, file);
+  fill(timeline, el("p.hint", { role: "status" }, "Loading…"));
+  fill(root, el("div.page-head", {}, el("h1", {}, "Changes"), about, el("span.grow"), wholeSession, pruneButton), filters, timeline);
 
   async function start() {
     try {
       const { workspaces } = await get("/api/workspaces");
-      fill(workspace, workspaces.map((each) => el("option", { value: each.path }, `${base(each.path)} — ${each.path}${each.running ? " (in use)" : ""}`)));
+      fill(workspace, workspaces.map((each) => el("option", { value: each.path }, `${base(each.path)}${each.running ? " (in use)" : ""} – ${each.path}`)));
       if (chosenWorkspace) workspace.value = chosenWorkspace;
-      if (!workspaces.length) { fill(timeline, el("div.empty", {}, el("b", {}, "No workspace yet."), "What sessions change in files appears here.")); return; }
+      filters.hidden = pruneButton.hidden = !workspaces.length;
+      if (!workspaces.length) { fill(timeline, noWorkspace()); return; }
       await reload();
     } catch (problem) { fill(timeline, el("p.problem", {}, problem.message)); }
   }
@@ -42,7 +45,7 @@ export function mount(root, [chosenWorkspace]) {
 
   function draw({ changes, dropped, size_bytes }) {
     size = size_bytes;
-    fill(about, `${changes.length}${changes.length === limit ? "+" : ""} ${changes.length === 1 ? "change" : "changes"}, ${bytes(size_bytes)} kept`);
+    fill(about, `${changes.length}${changes.length === limit ? "+" : ""} ${changes.length === 1 ? "change" : "changes"}, ${bytes(size_bytes)} of history`);
     for (const each of changes) {
       const id = each.main_session_id || each.session_id;
       if (id && ![...session.options].some((option) => option.value === id)) session.append(el("option", { value: id }, sessionName(id)));
@@ -57,7 +60,7 @@ export function mount(root, [chosenWorkspace]) {
     }
     fill(timeline,
       groups.map((group) => drawGroup(group, open)),
-      !changes.length && el("div.empty", {}, el("b", {}, "No changes."), "Nothing was changed here, or nothing that fits the filter."),
+      !changes.length && (session.value || file.value ? empty("No matching changes", "Change or clear the filters above.") : empty("No changes yet", "Every change to a file of this workspace appears here and can be undone.")),
       changes.length === limit && button("Older changes", () => { limit += PAGE; reload(); }),
       dropped && el("p.hint", {}, shown(dropped)));
   }
@@ -81,17 +84,17 @@ export function mount(root, [chosenWorkspace]) {
     details.append(body);
 
     async function load() {
-      fill(body, el("p.hint", {}, "Reading…"));
+      fill(body, el("p.hint", { role: "status" }, "Loading…"));
       try {
         const whole = await get(`/api/changes/${encodeURIComponent(change.id)}`, { workspace: workspace.value });
         fill(body,
           el("dl.facts", {}, [["Changed by", `${sessionName(change.session_id)} (${change.tool})`], ["What", change.description], ["Note", change.note], ["Call", change.call_id]].filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, shown(value, 600))])),
-          whole.diff ? diffView(whole.diff) : el("p.hint", {}, "There is no difference in files to show."),
+          whole.diff ? diffView(whole.diff) : el("p.hint", {}, "No files differ."),
           el("div.answers", {},
             change.kind !== "redo" && !isUndone && change.kind !== "undo" && button("Undo this…", () => reverse("undo", { change_id: change.id }, `Undo change ${change.id}`), { class: "primary", "data-action": "undo" }),
             (isUndone || change.kind === "undo") && button("Redo…", () => reverse("redo", { change_id: change.id }, `Redo change ${change.id}`), { class: "primary", "data-action": "redo" }),
-            button("Back to here…", () => reverse("undo", session.value ? { to: change.id, session: session.value } : { to: change.id, all_sessions: true }, `Undo everything after change ${change.id}`), { "data-action": "back" }),
-            change.call_id && el("a.button", { href: `#/live/${encodeURIComponent(change.call_id)}` }, "The call")));
+            button("Undo everything after…", () => reverse("undo", session.value ? { to: change.id, session: session.value } : { to: change.id, all_sessions: true }, `Undo everything after change ${change.id}`), { "data-action": "back" }),
+            change.call_id && el("a.button", { href: `#/live/${encodeURIComponent(change.call_id)}` }, "Show call")));
       } catch (problem) { fill(body, el("p.problem", {}, problem.message)); }
     }
     if (open.has(change.id)) details.open = true;
@@ -112,7 +115,7 @@ export function mount(root, [chosenWorkspace]) {
 
     async function look(more = {}) {
       Object.assign(chosen, more);
-      fill(body, el("p.hint", {}, "Looking at what would change…"));
+      fill(body, el("p.hint", {}, "Checking what would change…"));
       try {
         preview = await post(`/api/${verb}`, { ...chosen, dry_run: true });
         drawPreview();
@@ -121,7 +124,7 @@ export function mount(root, [chosenWorkspace]) {
 
     function drawPreview() {
       if (preview.ok) {
-        fill(body, el("p", {}, shown(preview.summary, 2000)), chosen.force && el("p.foreign", {}, "What somebody changed since is overwritten; it is kept in the history and can be brought back."),
+        fill(body, el("p", {}, shown(preview.summary, 2000)), chosen.force && el("p.foreign", {}, "Later changes are overwritten. They stay in the history and can be restored."),
           preview.diff ? diffView(preview.diff, { title: "This would change" }) : el("p.hint", {}, "No file would change."));
         return;
       }
@@ -129,7 +132,7 @@ export function mount(root, [chosenWorkspace]) {
       const conflict = details?.diff !== undefined;
       fill(body, el("p.problem", { role: "alert" }, shown(message.split("\n")[0], 1000)), hint && el("p.hint", {}, shown(hint, 1000)),
         conflict && diffView(details.diff, { title: "What would be lost" }),
-        conflict && el("div.answers", {}, !chosen.merge && button("Keep what was changed in other lines", () => look({ merge: true, force: false })), !chosen.force && button("Go on all the same", () => look({ force: true, merge: false }), { class: "danger" })));
+        conflict && el("div.answers", {}, !chosen.merge && button("Merge: keep changes to other lines", () => look({ merge: true, force: false })), !chosen.force && button("Overwrite", () => look({ force: true, merge: false }), { class: "danger" })));
     }
 
     look();
@@ -137,7 +140,7 @@ export function mount(root, [chosenWorkspace]) {
       { text: "Cancel", value: null, class: "quiet" },
       {
         text: verb === "undo" ? "Undo" : "Redo", class: "primary", value: async () => {
-          if (!preview?.ok) { toast("There is nothing to carry out: look at what stands above.", "bad"); return undefined; }
+          if (!preview?.ok) { toast("Nothing to do yet: see the message above.", "bad"); return undefined; }
           try { return await post(`/api/${verb}`, { ...chosen, digest: preview.digest }); } catch (problem) {
             toast(problem.message, "bad");
             if (problem.data?.preview) { preview = problem.data.preview; drawPreview(); }
@@ -150,9 +153,9 @@ export function mount(root, [chosenWorkspace]) {
 
   async function prune() {
     const input = el("input", { type: "number", min: 0, step: 1, value: String(Math.floor(size / 2 / 1048576)) });
-    const said = await dialog("Prune the history", [el("p", {}, `The history of this workspace takes ${bytes(size)}. The oldest changes are dropped until the rest fits; they can not be undone any more.`), field("Keep at most (MB)", input)],
-      [{ text: "Cancel", value: null, class: "quiet" }, { text: "Drop the oldest", class: "danger", value: () => post("/api/history/prune", { workspace: workspace.value, keep_bytes: Math.max(0, Math.round(Number(input.value) * 1048576)) }).catch((problem) => { toast(problem.message, "bad"); return undefined; }) }]);
-    if (said) { toast(`${said.dropped} changes were dropped; ${bytes(said.size_bytes)} are kept.`); reload(); }
+    const said = await dialog("Prune the history", [el("p", {}, `The history of this workspace takes ${bytes(size)}. The oldest changes are deleted until the rest fits; those can no longer be undone.`), field("Keep at most (MB)", input)],
+      [{ text: "Cancel", value: null, class: "quiet" }, { text: "Delete the oldest", class: "danger", value: () => post("/api/history/prune", { workspace: workspace.value, keep_bytes: Math.max(0, Math.round(Number(input.value) * 1048576)) }).catch((problem) => { toast(problem.message, "bad"); return undefined; }) }]);
+    if (said) { toast(`${said.dropped} ${said.dropped === 1 ? "change" : "changes"} deleted, ${bytes(said.size_bytes)} kept.`); reload(); }
   }
 
   const stop = onEvents((events) => {

@@ -4,12 +4,18 @@ import { get } from "../api.js";
 import { button, el, fill, span, table, took, when } from "../dom.js";
 import { columns, sparkline } from "../chart.js";
 
+/** A mark below a plot: the time within a day, the day within a week. */
+function clock(seconds, period) {
+  const options = period === "week" ? { weekday: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hour12: false };
+  return new Intl.DateTimeFormat(undefined, options).format(new Date(seconds * 1000));
+}
+
 export function mount(root) {
-  const box = el("div.figures");
+  const box = el("div.figures", {}, el("p.hint", { role: "status" }, "Loading…"));
   let chosen = "hour";
   let timer = 0;
-  const spans = el("div.segments", { role: "group", "aria-label": "Span of time" });
-  for (const each of ["hour", "day", "week"]) spans.append(button(each, () => { chosen = each; show(); }, { "data-span": each }));
+  const spans = el("div.segments", { role: "group", "aria-label": "Period" });
+  for (const each of ["hour", "day", "week"]) spans.append(button(`Last ${each}`, () => { chosen = each; show(); }, { "data-span": each }));
 
   async function show() {
     clearTimeout(timer);
@@ -27,20 +33,20 @@ export function mount(root) {
     const total = found.tools.reduce((sum, tool) => tool.times.map((each, at) => each + (sum[at] ?? 0)), new Array(most + 1).fill(0));
     const times = (at) => `${total[at]} calls took ${at ? `over ${took(found.bounds_ms[at - 1])}` : "little"}${at < most ? `, at most ${took(found.bounds_ms[at])}` : ""}`;
     fill(box,
-      el("div.tiles", {}, [["calls", found.total.toLocaleString()], ["failed or refused", failed.toLocaleString()], ["calls a minute at the peak", (Math.max(...found.calls) / minutes).toFixed(1)], ["running now", String(found.running)], ["sessions now", String(found.sessions)]]
+      el("div.tiles", {}, [["calls", found.total.toLocaleString()], ["failed or refused", failed.toLocaleString()], ["peak calls per minute", String(Number((Math.max(...found.calls) / minutes).toFixed(1)))], ["running now", String(found.running)], ["sessions now", String(found.sessions)]]
         .map(([about, value]) => el("div.card.tile", {}, el("b", {}, value), el("span.muted", {}, about)))),
-      el("section.card", {}, el("h2", {}, "Calls"), columns(found.calls, found.errors, { label, about: `${found.total} calls, ${failed} of them failed or refused`, names: marks.map((each) => when(each)) }),
-        el("p.hint", {}, el("span.legend"), `calls in ${span(found.width_s)}`, el("span.legend.bad"), "failed or refused")),
+      el("section.card", {}, el("h2", {}, "Calls"), columns(found.calls, found.errors, { label, about: `${found.total} calls, ${failed} of them failed or refused`, names: marks.map((each) => clock(each, chosen)) }),
+        el("p.hint", {}, el("span.legend"), `calls per ${found.width_s === 60 ? "minute" : span(found.width_s)}`, el("span.legend.bad"), "failed or refused")),
       el("section.card", {}, el("h2", {}, "Queue and slots"), table(["Tool", "Running", "Waiting", "Slots"],
-        found.slots.map((slot) => el("tr", {}, el("td", {}, el("b", {}, slot.tool)), el("td", {}, String(slot.running)), el("td", {}, slot.waiting ? el("span.chip.warn", {}, String(slot.waiting)) : "0"), el("td", {}, String(slot.limit)))), "Nothing runs or waits at the moment.")),
-      el("section.card", {}, el("h2", {}, "How long they took"), columns(total, null, { label: times, about: `distribution of times: ${total.map((count, at) => count && times(at)).filter(Boolean).join("; ") || "no call"}`, height: 80,
+        found.slots.map((slot) => el("tr", {}, el("td", {}, el("b", {}, slot.tool)), el("td", {}, String(slot.running)), el("td", {}, slot.waiting ? el("span.chip.warn", {}, String(slot.waiting)) : "0"), el("td", {}, String(slot.limit)))), "Nothing is running or waiting.")),
+      el("section.card", {}, el("h2", {}, "Durations"), columns(total, null, { label: times, about: `distribution of durations: ${total.map((count, at) => count && times(at)).filter(Boolean).join("; ") || "no calls"}`, height: 80,
         names: [...found.bounds_ms.map((each) => `≤ ${span(each / 1000)}`), "more"] })),
-      el("section.card", {}, el("h2", {}, "By tool"), table(["Tool", "Calls", "p50", "p95", "Times", "Errors"],
-        found.tools.map((tool) => el("tr", {}, el("td", {}, el("b", {}, tool.tool)), el("td", {}, tool.calls.toLocaleString()), el("td", {}, took(tool.p50_ms)), el("td", {}, took(tool.p95_ms)), el("td", {}, sparkline(tool.times, `times of ${tool.tool}`)),
-          el("td", {}, Object.entries(tool.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "])))), "No call in this time.")),
+      el("section.card", {}, el("h2", {}, "By tool"), table(["Tool", "Calls", "p50", "p95", "Durations", "Errors"],
+        found.tools.map((tool) => el("tr", {}, el("td", {}, el("b", {}, tool.tool)), el("td", {}, tool.calls.toLocaleString()), el("td", {}, took(tool.p50_ms)), el("td", {}, took(tool.p95_ms)), el("td", {}, sparkline(tool.times, `durations of ${tool.tool}`)),
+          el("td", {}, Object.entries(tool.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "])))), "No calls in this period.")),
       el("section.card", {}, el("h2", {}, "Models"), table(["Model", "Turns", "Tokens in", "Tokens out", "Cost (estimate)"],
-        found.usage.map((row) => el("tr", {}, el("td", {}, row.model), el("td", {}, String(row.turns)), el("td", {}, (row.usage.input_tokens + row.usage.cache_read_tokens + row.usage.cache_write_tokens).toLocaleString()), el("td", {}, row.usage.output_tokens.toLocaleString()), el("td", {}, row.cost === null ? "unknown" : `about $${row.cost.toFixed(4)}`))), "No model spoke in this time.")),
-      found.missed > 0 && el("p.hint", {}, `${found.missed} events of running sessions were missed; what is recorded is whole.`));
+        found.usage.map((row) => el("tr", {}, el("td", {}, row.model), el("td", {}, String(row.turns)), el("td", {}, (row.usage.input_tokens + row.usage.cache_read_tokens + row.usage.cache_write_tokens).toLocaleString()), el("td", {}, row.usage.output_tokens.toLocaleString()), el("td", {}, row.cost === null ? "unknown" : `about $${row.cost.toFixed(4)}`))), "No model was used in this period.")),
+      found.missed > 0 && el("p.hint", {}, `${found.missed} events of running sessions were missed here; the audit log has them all.`));
   }
 
   root.append(el("div.page-head", {}, el("h1", {}, "Figures"), el("span.grow"), spans), box);

@@ -1,7 +1,7 @@
 // Live: the calls of all sessions as they run, newest first, sub-agents as a tree under the call that started them.
 
 import { get, onEvents } from "../api.js";
-import { el, fill, shown } from "../dom.js";
+import { el, empty, fill, shown } from "../dom.js";
 import { onSessions, sessionName, sessions } from "../sessions.js";
 import { CallList } from "./live_list.js";
 import { showCall } from "./live_detail.js";
@@ -12,13 +12,15 @@ const KEPT = 20_000;
 export function mount(root, [chosen]) {
   root.classList.add("page-fill");
   const list = new CallList({ open: (call) => { location.hash = `#/live/${encodeURIComponent(call.call_id)}`; }, more: loadMore });
-  const search = el("input", { type: "search", placeholder: "Filter: words of arguments, paths, output", "aria-label": "Filter by text", oninput: () => later(reload) });
+  const search = el("input", { type: "search", placeholder: "Search arguments, paths and output", "aria-label": "Filter by text", oninput: () => later(reload) });
   const state = select("State", ["running", "ok", "failed", "refused", "cancelled", "lost"]);
   const tool = select("Tool", []);
   const session = select("Session", []);
-  const strip = el("div.session-strip", { role: "group", "aria-label": "Sessions that run" });
+  const strip = el("div.session-strip", { role: "group", "aria-label": "Running sessions" });
   const count = el("span.muted"); // no live region: it changes with every call
+  const none = el("div.none", { hidden: true });
   const split = el("div.split", {}, list.element);
+  list.element.append(none);
   let total = 0;
   let loading = false;
   let timer = 0;
@@ -60,6 +62,9 @@ export function mount(root, [chosen]) {
       list.replace(found.calls);
       for (const call of found.calls) addOption(tool, call.tool, call.tool);
       tell();
+    } catch (problem) {
+      none.hidden = false;
+      fill(none, el("p.problem", { role: "alert" }, problem.message));
     } finally { loading = false; }
   }
 
@@ -80,14 +85,17 @@ export function mount(root, [chosen]) {
 
   function tell() {
     const running = list.running();
-    fill(count, `${total.toLocaleString()} calls${running ? `, ${running} running` : ""}`);
+    fill(count, `${total.toLocaleString()} ${total === 1 ? "call" : "calls"}${running ? `, ${running} running` : ""}`);
+    const filtered = Object.values(filters()).some(Boolean);
+    none.hidden = list.size > 0;
+    if (!list.size) fill(none, filtered ? empty("No matching calls", "Change or clear the filters above.") : empty("No calls yet", "Calls of every session appear here as they run. Start `surehand chat` in a folder, or connect an MCP client."));
   }
 
   function drawSessions() {
     fill(strip, [...sessions.values()].map((each) => el("button.session-card", {
-      type: "button", "aria-pressed": String(session.value === each.session_id),
+      type: "button", title: `process ${each.pid}`, "aria-pressed": String(session.value === each.session_id),
       onclick: () => { session.value = session.value === each.session_id ? "" : each.session_id; drawSessions(); reload(); },
-    }, el("b", {}, shown(sessionName(each.session_id))), el("span", {}, shown(each.workspace)), el("span", {}, `${each.program}, mode ${each.mode}, process ${each.pid}`))));
+    }, el("b", {}, shown(sessionName(each.session_id))), el("span", {}, shown(each.workspace)), el("span", {}, shown(`${each.program} · ${each.mode} mode`)))));
     strip.hidden = !sessions.size;
     for (const each of sessions.values()) addOption(session, each.session_id, sessionName(each.session_id));
   }

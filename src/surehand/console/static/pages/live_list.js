@@ -1,10 +1,10 @@
-// A list of any number of calls of which only the visible ones are elements; calls stand below the call that made them.
+// A list of any number of calls of which only the visible ones are elements; calls are listed below the call that made them.
 
 import { el, line, sayArgs, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
 
 const MARGIN = 8;
-const COLUMNS = [["state", el("span.sr", {}, "State")], ["time", "Began"], ["session", "Session"], ["tool", "Tool"], ["args", "Arguments"], ["bar last", "Took"], ["verdict last", "Verdict"]];
+const COLUMNS = [["state", el("span.sr", {}, "State")], ["time", "Started"], ["session", "Session"], ["tool", "Tool"], ["args", "Arguments"], ["bar last", "Duration"], ["verdict last", "Verdict"]];
 
 export class CallList {
   constructor({ open, more }) {
@@ -131,8 +131,9 @@ export class CallList {
     const ms = call.state === "running" ? Math.max(0, Date.now() - call.at * 1000) : call.duration_ms;
     const done = call.progress?.total ? call.progress.done / call.progress.total : Math.min(1, (ms ?? 0) / this._longest);
     const word = call.state === "refused" ? "refused" : call.verdict ?? "";
+    const say = word === "ask" && call.state !== "running" ? "approved" : word; // it was asked about, and ran
     const args = call.state === "running" && call.progress?.text ? call.progress.text : sayArgs(call.args);
-    const fold = below ? el("span.fold", { title: "calls it made", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this._fold(call.call_id); } }, this._folded.has(call.call_id) ? `▸ ${below} ` : "▾ ") : null;
+    const fold = below ? el("span.fold", { title: "show or hide the calls it made", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this._fold(call.call_id); } }, this._folded.has(call.call_id) ? `▸ ${below} ` : "▾ ") : null;
     return el("div.call", {
       role: "row", tabIndex: at === 0 || call.call_id === this._chosen ? 0 : -1, "data-call": call.call_id, "aria-rowindex": at + 2,
       "aria-level": depth + 1, "aria-expanded": below ? String(!this._folded.has(call.call_id)) : undefined, "aria-current": call.call_id === this._chosen || undefined, class: call.state === "running" ? "is-running" : "",
@@ -144,7 +145,7 @@ export class CallList {
     el("span.tool", { role: "gridcell", style: { "padding-left": `${depth * 14}px` } }, fold, line(call.tool, 60)),
     el("span.args", { role: "gridcell" }, line(args, 200)),
     el("span.bar", { role: "gridcell", style: { "--part": `${(done * 100).toFixed(1)}%` } }, took(ms)),
-    el("span.verdict", { role: "gridcell", class: word, title: (call.rules ?? []).join(", ") || (call.reason ?? "") }, word));
+    el("span.verdict", { role: "gridcell", class: word, title: (call.rules ?? []).join(", ") || (call.reason ?? "") }, say));
   }
 
   _fold(id) {

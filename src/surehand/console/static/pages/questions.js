@@ -3,17 +3,17 @@
 import { post } from "../api.js";
 import { onKey } from "../app.js";
 import { diffView } from "../diff.js";
-import { button, code, el, field, fill, prose, shown, toast, took } from "../dom.js";
+import { button, code, el, empty, field, fill, prose, shown, span, toast } from "../dom.js";
 import { answered, onQuestions, questions, refresh } from "../questions.js";
 import { sessionName } from "../sessions.js";
 
-/** A key answers only what has stood under the eyes for a moment: lists move while people type. */
+/** A key answers only what has been on the page for a moment: lists move while people type. */
 const SEEN_MS = 500;
 const ALLOWED = { once: "once", session: "for this session", always: "always" };
 
 export function mount(root, [wanted]) {
   const list = el("div.questions", { tabIndex: -1, role: "group", "aria-label": "Questions" });
-  const empty = el("div.empty", {}, el("b", {}, "Nothing waits for an answer."), "Questions of every session appear here the moment they are asked.");
+  const none = empty("No questions", "When a session needs your permission, its question appears here at once.");
   const gone = el("div.answered-list");
   const cards = new Map();
   let chosen = wanted ?? null;
@@ -22,10 +22,10 @@ export function mount(root, [wanted]) {
   const notify = button("Notify me", async () => {
     const said = await Notification.requestPermission();
     notify.hidden = said !== "default";
-    toast(said === "granted" ? "You are told when something is asked while this page is in the background." : "Notifications stay off.");
+    toast(said === "granted" ? "You will be notified of new questions while this page is in the background." : "Notifications stay off.");
   }, { hidden: !("Notification" in window) || Notification.permission !== "default" });
 
-  fill(root, el("div.page-head", {}, el("h1", {}, "Questions"), el("span.grow"), notify), list, empty, gone);
+  fill(root, el("div.page-head", {}, el("h1", {}, "Questions"), el("span.grow"), notify), list, none, gone);
 
   function draw() {
     const answering = list.contains(document.activeElement);
@@ -39,7 +39,7 @@ export function mount(root, [wanted]) {
     }
     choose(cards.has(chosen) ? chosen : cards.keys().next().value ?? null, false);
     if (answering && !list.contains(document.activeElement)) (cards.get(chosen)?.element ?? list).focus({ preventScroll: true }); // who answers by keyboard goes on with the next
-    empty.hidden = cards.size > 0;
+    none.hidden = cards.size > 0;
     fill(gone, [...answered.entries()].reverse().slice(0, 5).filter(([, each]) => each.row).map(([, each]) => outcome(each)));
   }
 
@@ -74,8 +74,8 @@ export function mount(root, [wanted]) {
 }
 
 function outcome({ row, answer, by, reason }) {
-  const words = answer === "gone" ? "was withdrawn or is over" : `${answer === "no" ? "refused" : `allowed ${ALLOWED[answer] ?? answer}`} by ${by}${reason ? `: ${reason}` : ""}`;
-  return el("p.outcome", {}, el("span.chip", { class: answer === "no" ? "bad" : answer === "gone" ? "" : "ok" }, answer === "gone" ? "over" : answer), el("b", {}, shown(row.tool)), " ", shown(words, 300));
+  const words = answer === "gone" ? "is no longer waiting" : `${answer === "no" ? "refused" : `allowed ${ALLOWED[answer] ?? answer}`} by ${by}${reason ? `: ${reason}` : ""}`;
+  return el("p.outcome", {}, el("span.chip", { class: answer === "no" ? "bad" : answer === "gone" ? "" : "ok" }, answer === "gone" ? "closed" : answer), el("b", {}, shown(row.tool)), " ", shown(words, 300));
 }
 
 class Card {
@@ -100,7 +100,7 @@ class Card {
   tick() {
     const now = Date.now() / 1000;
     const left = this.question.expires - now;
-    fill(this._waits, `waits ${took(Math.max(0, now - this.question.asked) * 1000)}`, left < 120 && el("span.soon", {}, `, ${Math.max(0, Math.round(left))} s left`));
+    fill(this._waits, `waiting ${span(Math.max(1, Math.round(now - this.question.asked)))}`, left < 120 && el("span.soon", {}, `, ${Math.max(0, Math.round(left))} s left`));
   }
 
   _content() {
@@ -111,14 +111,14 @@ class Card {
       el("p.why", {}, prose(q.reason)),
       foreign.length ? el("p.foreign", {}, "Text from ", shown(foreign.join(", "), 200), " has entered this session.") : null,
       code(q.arguments.replace(/^ {2}/gm, ""), "What would run", { class: "exact" }),
-      q.effects.length ? el("details.effects", { open: q.effects.length <= 6 }, el("summary", {}, `${q.effects.length} effect${q.effects.length > 1 ? "s" : ""}`), el("ul", {}, q.effects.slice(0, 200).map((each) => el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[each.verdict] }, each.verdict), " ", shown(each.text), el("span.muted", {}, " ", prose(each.why, 200)))))) : null,
-      el("p.muted.where", {}, "in ", shown(q.cwd)),
+      q.effects.length ? el("details.effects", { open: q.effects.length <= 6 }, el("summary", {}, `${q.effects.length} effect${q.effects.length > 1 ? "s" : ""}`), el("ul.effects-list", {}, q.effects.slice(0, 200).map((each) => el("li", {}, el("span.chip", { class: { allow: "ok", ask: "warn", deny: "bad" }[each.verdict] }, each.verdict), el("span", {}, shown(each.text), el("span.muted", {}, " ", prose(each.why, 200))))))) : null,
+      el("p.muted.where", {}, "Runs in ", shown(q.cwd)),
       this._diff, this._panel, this._problem, this._buttons,
     ];
   }
 
   _show(preview, diff) {
-    fill(this._diff, preview && !diff.includes(preview) && el("p.hint", {}, shown(preview, 4000)), diff && diffView(diff, { title: this.dry_run ? "Dry run on a copy: this would change" : "It would change" }), !diff && this.dry_run && el("p.hint", {}, "Dry run on a copy: no file would change."));
+    fill(this._diff, preview && !diff.includes(preview) && el("p.hint", {}, shown(preview, 4000)), diff && diffView(diff, { title: this.dry_run ? "Dry run on a copy: this would change" : "This would change" }), !diff && this.dry_run && el("p.hint", {}, "Dry run on a copy: no file would change."));
   }
 
   _drawButtons() {
@@ -126,7 +126,7 @@ class Card {
     const key = (letter) => el("kbd", { "aria-hidden": "true" }, letter);
     fill(this._buttons,
       button([this.dry_run ? "Apply exactly this" : "Allow once", key("y")], () => this.once(), { class: "primary", "data-answer": "once" }),
-      this.dry_run && button("Run for real", () => this._send({ kind: "once", dry_run: "" }), { title: "run it now, instead of applying what the dry run changed" }),
+      this.dry_run && button("Run for real", () => this._send({ kind: "once", dry_run: "" }), { title: "run it now instead of applying the changes of the dry run" }),
       q.suggestion && button(["This session", key("s")], () => this.session(), { title: `until the session ends: ${q.suggestion}`, "data-answer": "session" }),
       q.suggestion && button(["Always…", key("a")], () => this.always(), { "data-answer": "always" }),
       q.can_try && button([this.dry_run ? "Try again" : "Try on a copy", key("d")], () => this.tryFirst(), { "data-answer": "try" }),
@@ -154,21 +154,21 @@ class Card {
 
   session() {
     if (!this.question.suggestion) return;
-    this._ask("Allow until this session ends", this.question.suggestion, "Allow for this session", (rule) => this._send({ kind: "session", rule, ...this._tried() }), { rows: 2, hint: "A rule a line. Whatever it covers runs without a question." });
+    this._ask("Allow until this session ends", this.question.suggestion, "Allow for this session", (rule) => this._send({ kind: "session", rule, ...this._tried() }), { rows: 2, hint: "One rule per line. Whatever they cover runs without asking." });
   }
 
   always() {
     if (!this.question.suggestion) return;
-    this._ask("This rule is added to your settings", this.question.suggestion, "Save and allow", (rule) => this._send({ kind: "always", rule, ...this._tried() }), { rows: 2, hint: "Change it before it is saved: a rule a line." });
+    this._ask("This rule is added to your settings", this.question.suggestion, "Save and allow", (rule) => this._send({ kind: "always", rule, ...this._tried() }), { rows: 2, hint: "You can edit it before it is saved. One rule per line." });
   }
 
   no() { this._ask("Why not? The model reads this.", "", "Refuse", (reason) => this._send({ kind: "no", reason: reason || "the user said no" }), { css: "danger" }); }
 
   change() {
     if (!this.question.args) return;
-    this._ask("Other arguments (JSON), judged anew", JSON.stringify(this.question.args, null, 2), "Ask again with these", (text) => {
+    this._ask("Arguments (JSON); the edited call is judged again", JSON.stringify(this.question.args, null, 2), "Ask again with these", (text) => {
       let args;
-      try { args = JSON.parse(text); } catch (problem) { this._say(`That is no JSON: ${problem.message}`); return; }
+      try { args = JSON.parse(text); } catch (problem) { this._say(`This is not valid JSON: ${problem.message}`); return; }
       this._send({ kind: "once", args });
     }, { rows: Math.min(14, 3 + JSON.stringify(this.question.args, null, 2).split("\n").length) });
   }
@@ -179,7 +179,7 @@ class Card {
     const q = this.question;
     if (!q.can_try || this._busy) return;
     this._setBusy(true);
-    fill(this._diff, el("p.hint", { role: "status" }, "Trying it on a copy; nothing changes here…"));
+    fill(this._diff, el("p.hint", { role: "status" }, "Running on a copy; nothing changes here…"));
     try {
       const shownNow = await post(`/api/questions/${encodeURIComponent(q.id)}/try`, { session_id: q.root, digest: q.digest });
       this.dry_run = shownNow.dry_run;

@@ -1,22 +1,22 @@
-// Tools: what each takes, how it is and was, and a form made from its schema to call it through the door.
+// Tools: what each takes, how it is and was, and a form made from its schema to call it.
 
 import { get, post } from "../api.js";
 import { button, code, el, field, fill, prose, shown, toast, took } from "../dom.js";
 import { sparkline } from "../chart.js";
-import { workspace, workspacePicker } from "../workspace.js";
+import { noWorkspace, workspace, workspacePicker } from "../workspace.js";
 
 const FLAGS = [["read_only", "read-only"], ["destructive", "destructive"], ["requires_permission", "asks"], ["idempotent", "idempotent"], ["concurrency_safe", "parallel"]];
 const USUAL = new Set(["registered", "ready", "idle"]);
 
 export function mount(root, [wanted]) {
-  const list = el("div");
+  const list = el("div", {}, el("p.hint", { role: "status" }, "Loading…"));
   const search = el("input", { type: "search", placeholder: "Name or description", "aria-label": "Filter tools" });
   let tools = [];
 
   function draw() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = tools.filter((tool) => words.every((word) => `${tool.name} ${tool.description}`.toLowerCase().includes(word)));
-    fill(list, found.length ? el("div.tool-list", {}, found.map(card)) : el("p.empty", {}, "No tool has these words."));
+    fill(list, found.length ? el("div.tool-list", {}, found.map(card)) : el("p.empty", {}, "No matching tools."));
   }
 
   function card(tool) {
@@ -41,7 +41,7 @@ export function mount(root, [wanted]) {
     async function call(dryRun) {
       let args;
       try { args = form.value(); } catch (problem) { toast(problem.message, "bad"); return; }
-      fill(result, el("p.muted", {}, "running…"));
+      fill(result, el("p.muted", {}, "Running…"));
       try {
         const answer = await post("/api/tools/call", { workspace: workspace(), tool: tool.name, args, dry_run: dryRun });
         fill(result, el("p", {}, el("span.chip", { class: answer.ok ? "ok" : "bad" }, answer.ok ? (dryRun ? "dry run" : "ok") : answer.error.code)), code(answer.output || JSON.stringify(answer.data, null, 2), "Result"), answer.error?.hint && el("p.hint", {}, shown(answer.error.hint)));
@@ -65,15 +65,17 @@ export function mount(root, [wanted]) {
       el("p", {}, prose(tool.description.split("\n").slice(1).join("\n").trim())),
       calls > 0 && figuresOf(tool),
       el("div.tool-form", {}, form.element),
-      el("div.dialog-buttons", {}, button(tool.state === "switched off" ? "Enable" : "Disable", flip, { class: "quiet" }), button("Health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
+      el("div.dialog-buttons", {}, button(tool.state === "switched off" ? "Enable" : "Disable", flip, { class: "quiet" }), button("Check health", health, { class: "quiet" }), button("Dry run", () => call(true)), button("Call", () => call(false), { class: "primary" })),
       result,
       el("details", {}, el("summary", {}, "Schema"), code(JSON.stringify(tool.inputSchema, null, 2), "Schema")),
     ];
   }
 
   async function show() {
+    search.hidden = !workspace();
+    if (!workspace()) { fill(list, noWorkspace()); return; }
     try { ({ tools } = await get("/api/tools", { workspace: workspace() })); draw(); }
-    catch (problem) { fill(list, el("p.empty", {}, problem.message)); }
+    catch (problem) { fill(list, el("p.problem", { role: "alert" }, problem.message)); }
   }
   search.addEventListener("input", draw);
   root.append(el("div.page-head", {}, el("h1", {}, "Tools"), el("span.grow"), search, workspacePicker(show)), list);
@@ -82,7 +84,7 @@ export function mount(root, [wanted]) {
 function figuresOf({ name, figures }) {
   const errors = Object.entries(figures.errors).map(([kind, count]) => [el("span.chip.bad", {}, `${kind} ${count}`), " "]);
   return el("dl.facts", {}, el("dt", {}, "p50"), el("dd", {}, took(figures.p50_ms)), el("dt", {}, "p95"), el("dd", {}, took(figures.p95_ms)),
-    el("dt", {}, "times"), el("dd", {}, sparkline(figures.times, `distribution of the times of ${name}`)), errors.length > 0 && [el("dt", {}, "errors"), el("dd", {}, errors)]);
+    el("dt", {}, "durations"), el("dd", {}, sparkline(figures.times, `distribution of the durations of ${name}`)), errors.length > 0 && [el("dt", {}, "errors"), el("dd", {}, errors)]);
 }
 
 /** A form for a JSON Schema: a field for each plain property, JSON for the rest. */
@@ -100,7 +102,7 @@ export function schemaForm(schema) {
     const read = () => {
       if (input.value === "") return undefined;
       if (kind === "string" && !choices) return input.value;
-      try { return JSON.parse(input.value); } catch { throw new Error(`${name} is no JSON`); }
+      try { return JSON.parse(input.value); } catch { throw new Error(`${name} is not valid JSON`); }
     };
     return { name, read, element: field(required.has(name) ? `${name} *` : name, input, one.description ?? "") };
   });

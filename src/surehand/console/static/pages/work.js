@@ -4,7 +4,7 @@ import { get, onEvents, post } from "../api.js";
 import { diffView } from "../diff.js";
 import { button, code, dialog, el, fill, line, sayArgs, shown, table, toast, took, when } from "../dom.js";
 import { sessionName } from "../sessions.js";
-import { workspace, workspacePicker } from "../workspace.js";
+import { noWorkspace, workspace, workspacePicker } from "../workspace.js";
 
 export function mount(root) {
   const boxes = { tasks: el("div"), processes: el("div"), sessions: el("div"), servers: el("div") };
@@ -13,9 +13,9 @@ export function mount(root) {
   async function tasks() {
     const { tasks: found, silent } = await get("/api/tasks");
     const rows = found.filter((task) => task.status !== "completed" && task.status !== "cancelled" && task.status !== "deleted");
-    fill(boxes.tasks, table(["Task", "State", "Session", "(Orders)"], rows.map((task) => el("tr", {}, el("td", {}, el("span.chip", {}, task.kind ?? "todo"), " ", line(task.title, 160)), el("td", {}, task.status), el("td.muted", {}, sessionName(task.session_id)),
-      el("td", {}, task.kind && task.kind !== "todo" && task.status === "in_progress" && [button("Output", () => output(task), { class: "quiet", "aria-label": `Output of ${task.title}` }), button("Stop", () => stop(task), { class: "quiet danger", "aria-label": `Stop ${task.title}` })]))), "Nothing runs in the background."),
-      silent.length > 0 && el("p.hint", {}, `${silent.length} sessions do not answer.`));
+    fill(boxes.tasks, table(["Task", "State", "Session", "(Actions)"], rows.map((task) => el("tr", {}, el("td", {}, el("span.chip", {}, task.kind ?? "todo"), " ", line(task.title, 160)), el("td", {}, task.status), el("td.muted", {}, sessionName(task.session_id)),
+      el("td", {}, task.kind && task.kind !== "todo" && task.status === "in_progress" && [button("Output", () => output(task), { class: "quiet", "aria-label": `Output of ${task.title}` }), button("Stop", () => stop(task), { class: "quiet danger", "aria-label": `Stop ${task.title}` })]))), "No background tasks."),
+      silent.length > 0 && el("p.hint", {}, `${silent.length} ${silent.length === 1 ? "session does" : "sessions do"} not answer.`));
   }
 
   async function order(task, want) { return post("/api/tasks", { want, id: task.id, session_id: task.session_id, root: task.root }); }
@@ -35,8 +35,8 @@ export function mount(root) {
 
   async function processes() {
     const { processes: found } = await get("/api/processes");
-    fill(boxes.processes, table(["Process", "Command", "For", "(Orders)"], found.map((each) => el("tr", {}, el("td", {}, String(each.pid)), el("td.mono", {}, line(each.command, 200)), el("td", {}, took((each.seconds ?? 0) * 1000)), el("td", {}, each.orphan && el("span.chip.bad", {}, "its session is gone"), button("Stop", () => stopProcess(each), { class: "quiet danger", "aria-label": `Stop process ${each.pid}` })))), "No command runs."),
-      found.some((each) => each.orphan) && button("End what dead sessions left", async () => {
+    fill(boxes.processes, table(["Process", "Command", "Running for", "(Actions)"], found.map((each) => el("tr", {}, el("td", {}, String(each.pid)), el("td.mono", {}, line(each.command, 200)), el("td", {}, took((each.seconds ?? 0) * 1000)), el("td", {}, each.orphan && el("span.chip.bad", {}, "orphaned"), button("Stop", () => stopProcess(each), { class: "quiet danger", "aria-label": `Stop process ${each.pid}` })))), "No running commands."),
+      found.some((each) => each.orphan) && button("End orphaned processes", async () => {
         try { const done = await post("/api/processes/reap"); toast(`${done.ended.length} ended, ${done.removed.length} folders removed`); await processes(); } catch (problem) { toast(problem.message, "bad"); }
       }, { class: "danger" }));
   }
@@ -47,7 +47,7 @@ export function mount(root) {
 
   async function sessions() {
     const { sessions: found } = await get("/api/kept-sessions", { workspace: workspace() });
-    fill(boxes.sessions, table(["Session", "Last", "Calls", "First prompt"], found.slice(0, 200).map((each) => el("tr", {}, el("td", {}, button(each.name, () => transcript(each.name), { class: "quiet" }), each.running && el("span.chip.run", {}, "running")), el("td.muted", {}, when(each.updated)), el("td", {}, String(each.calls)), el("td", {}, line(each.first, 120)))), "No session is kept here."));
+    fill(boxes.sessions, table(["Session", "Last active", "Calls", "First prompt"], found.slice(0, 200).map((each) => el("tr", {}, el("td", {}, button(each.name, () => transcript(each.name), { class: "quiet link" }), " ", each.running && el("span.chip.run", {}, "running")), el("td.muted", {}, when(each.updated)), el("td", {}, String(each.calls)), el("td", {}, line(each.first, 120)))), "No sessions yet."));
   }
 
   async function transcript(name) {
@@ -59,10 +59,10 @@ export function mount(root) {
 
   async function servers(connect = false) {
     const { servers: found, warnings } = await get("/api/servers", { workspace: workspace(), connect: connect ? "1" : "" });
-    fill(boxes.servers, warnings.map((each) => el("p.problem", {}, shown(each))), table(["Server", "State", "Tools", "Where"], found.map((each) => el("tr", {}, el("td", {}, el("b", {}, shown(each.name))), el("td", {}, el("span.chip", { class: each.state === "ready" || each.state === "connected" ? "ok" : each.problem ? "bad" : "" }, each.state)),
-      el("td", {}, el("details", {}, el("summary", {}, String(each.tools.length)), el("span.mono", {}, shown(each.tools.join(", "))))), el("td.muted", {}, shown(each.problem || each.where)))), "No servers are set up here."),
-      found.flatMap((each) => Object.entries(each.changed)).map(([tool, change]) => el("section.card", { "aria-label": `Changed: ${tool}` }, el("p.problem", {}, shown(`${tool} says something else of itself than was approved; its calls ask until that is approved.`)), diffView(change, { title: "What it says of itself" }),
-        button("Approve what it says now", () => approve(tool, change), { class: "primary" }))),
+    fill(boxes.servers, warnings.map((each) => el("p.problem", {}, shown(each))), table(["Server", "State", "Tools", "Address or command"], found.map((each) => el("tr", {}, el("td", {}, el("b", {}, shown(each.name))), el("td", {}, el("span.chip", { class: each.state === "ready" || each.state === "connected" ? "ok" : each.problem ? "bad" : "" }, each.state)),
+      el("td", {}, el("details", {}, el("summary", {}, String(each.tools.length)), el("span.mono", {}, shown(each.tools.join(", "))))), el("td.muted", {}, shown(each.problem || each.where)))), "No MCP servers configured. Add one with `surehand mcp add`."),
+      found.flatMap((each) => Object.entries(each.changed)).map(([tool, change]) => el("section.card", { "aria-label": `Changed: ${tool}` }, el("p.problem", {}, shown(`The definition of ${tool} has changed since you approved it. Its calls ask until you approve the new one.`)), diffView(change, { title: "Its definition" }),
+        button("Approve the new definition", () => approve(tool, change), { class: "primary" }))),
       found.length > 0 && button("Connect", () => servers(true).catch(fail(boxes.servers)), { class: "quiet" }));
   }
 
@@ -73,7 +73,7 @@ export function mount(root) {
   const show = () => {
     tasks().catch(fail(boxes.tasks));
     processes().catch(fail(boxes.processes));
-    if (!workspace()) return;
+    if (!workspace()) { boxes.sessions.parentElement.hidden = boxes.servers.parentElement.hidden = true; if (!root.querySelector(".empty")) root.append(noWorkspace()); return; }
     sessions().catch(fail(boxes.sessions));
     servers().catch(fail(boxes.servers));
   };
