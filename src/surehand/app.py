@@ -257,7 +257,7 @@ class Surehand:
         return await self.servers.connect_all(patience_s=patience_s)
 
     async def _seek(self, name: str) -> None:
-        """Connect to the server a tool's name speaks of (`mcp__server__tool`, `server:tool`)."""
+        """Connect to the server in a tool's name (`mcp__server__tool`, `server:tool`)."""
         if name.startswith("mcp__") or ":" in name:
             await self.servers.seek(name)
 
@@ -440,7 +440,7 @@ class Surehand:
     @cached_property
     def _own_selection(self) -> Selection:
         """The tools that only the application calls; no model is shown them."""
-        from surehand.tools.apply_patch import TOOL  # lazy: apply_patch, 95 ms; only where a patch comes home
+        from surehand.tools.apply_patch import TOOL  # lazy: apply_patch, 95 ms; only for a patch from elsewhere
 
         registry = Registry(self.bus.emit, self.bus.hears)
         registry.register(TOOL)
@@ -470,7 +470,7 @@ class Surehand:
         )
 
     async def undo_rewind(self, *, force: bool = False) -> ToolResult:
-        """Take the latest rewind back, as long as the conversation has not gone on."""
+        """Undo the latest rewind, unless a turn has followed it."""
         return await self.rewinder.undo_rewind(force=force)
 
     def conversation(

@@ -38,7 +38,7 @@ class SyncSurehand:
         except BaseException:
             self.thread.stop()
             raise
-        # Also at the end of the program, for whoever never closes it: commands end, journals are written.
+        # Also at exit, if it was never closed: commands end, journals are written.
         self._close = weakref.finalize(self, _close, self.inner, self.thread)
 
     def __enter__(self) -> Self:

@@ -205,7 +205,7 @@ class Listeners:
 
     def find_tracing(self) -> Callable[..., Any] | None:
         """Return what puts each call into a trace, or None where nobody listens."""
-        # Somebody who listens has imported the SDK or set its variables; otherwise nothing of it is looked at.
+        # A user of OpenTelemetry has imported the SDK or set its variables; otherwise it is not imported.
         if "opentelemetry.sdk" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
         from surehand.engine.otel import tracing  # lazy: otel, 3 ms

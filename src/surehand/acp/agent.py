@@ -47,7 +47,7 @@ class EditorAgent:
         self._open: dict[str, Conversation] = {}
 
     def on_connect(self, conn: Client) -> None:
-        """Take the client that has come."""
+        """Keep the client that has connected."""
         self._client = conn
 
     async def initialize(
@@ -101,7 +101,7 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **kwargs: Any,
     ) -> schema.LoadSessionResponse | None:
-        """Go on with a session, and tell the client all of it."""
+        """Resume a session, and replay all of it to the client."""
         talk = await self._go_on(cwd, session_id, mcp_servers, additional_directories)
         await talk.replay()
         return schema.LoadSessionResponse(modes=talk.modes)
@@ -114,7 +114,7 @@ class EditorAgent:
         mcp_servers: list[Server] | None = None,
         **kwargs: Any,
     ) -> schema.ResumeSessionResponse:
-        """Go on with a session without telling what was said."""
+        """Resume a session without replaying it."""
         talk = await self._go_on(cwd, session_id, mcp_servers, additional_directories)
         return schema.ResumeSessionResponse(modes=talk.modes)
 
@@ -133,7 +133,7 @@ class EditorAgent:
         )
 
     async def close_session(self, session_id: str, **kwargs: Any) -> schema.CloseSessionResponse | None:
-        """End a session's work; it can be gone on with later."""
+        """Close a session; it can be resumed later."""
         if (talk := self._open.pop(session_id, None)) is not None:
             await talk.close()
         return schema.CloseSessionResponse()
@@ -173,7 +173,7 @@ class EditorAgent:
     async def _go_on(
         self, cwd: str, session_id: str, servers: list[Server] | None, more: list[str] | None
     ) -> Conversation:
-        """Open a session there is; one that is open already is closed first, as its client began anew."""
+        """Open an existing session; one that is open already is closed first, since its client has restarted."""
         if not _is_kept(cwd, session_id):
             raise RequestError.resource_not_found(session_id)
         await self.close_session(session_id)

@@ -101,7 +101,7 @@ class Conversation:
         return self._loop
 
     async def replay(self) -> None:
-        """Tell the client everything that was said and done so far."""
+        """Replay everything that was said and done so far to the client."""
         for update in convert.replay(self.app.rewinder.transcript().messages, self.app.session.workspace):
             self.updates.send(update)
         await self.updates.flush()
@@ -233,7 +233,7 @@ class EditorApprover:
         self._session_id = session_id
 
     async def ask(self, question: Question) -> Answer:
-        """Ask the person in the editor; one who leaves has said no."""
+        """Ask the person in the editor; closing the question means no."""
         shown: Preview | None = question.preview
         dry_run: str | None = None  # the one the question itself shows, if any
         while True:
@@ -277,7 +277,7 @@ async def _try_first(question: Question) -> Preview | None:
 
 
 def _options(question: Question, *, seen: bool) -> list[schema.PermissionOption]:
-    """Return what may be answered: what would be kept is spelled out."""
+    """Return the options of a question; those that remember a rule show it."""
     rules = question.decision.suggestion
     options = [_option("once", "Apply exactly this" if seen else "Allow once", "allow_once")]
     if rules is not None:

@@ -146,7 +146,7 @@ def call_end(call: ToolCall, result: ToolResult, cwd: str, *, terminal: bool = F
 
 
 def _plain(result: ToolResult) -> dict[str, Any]:
-    """Return a result for whoever looks at it closely; pictures are shown, not repeated."""
+    """Return the raw result for a detailed view; pictures are shown already and left out."""
     shown: dict[str, Any] = {"ok": result.ok, "output": result.output}
     if result.error is not None:
         shown["error"] = result.error.to_dict()
@@ -160,7 +160,7 @@ def _content(block: Block) -> schema.ContentToolCallContent:
 
 
 def text_content(text: str) -> schema.ContentToolCallContent:
-    """Return text as the content of a call."""
+    """Wrap text as the content of a call."""
     return _content(Text(text))
 
 

@@ -73,7 +73,7 @@ class Updates:
                 continue
             try:
                 await self._client.session_update(session_id=self._session_id, update=next_one)
-            except (ConnectionError, OSError):  # the client has left; whoever waits must not wait for ever
+            except (ConnectionError, OSError):  # the client has left; `flush` must not wait for ever
                 continue
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Updates:
                 pass
 
     def announce(self, call: ToolCall, agent: str = "", status: schema.ToolCallStatus = "pending") -> bool:
-        """Tell of a call, once; say whether this was the first time."""
+        """Announce a call once; return whether this was the first time."""
         if call.id in self._announced:
             return False
         self._announced[call.id] = agent

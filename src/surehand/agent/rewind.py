@@ -67,7 +67,7 @@ class RewindJournal(Protocol):
         ...
 
     def drop_branch(self, name: str) -> None:
-        """Take the journal of a branch away again."""
+        """Delete the journal of a branch."""
         ...
 
 
@@ -117,7 +117,7 @@ class SessionRewinder:
         return found
 
     def _is_changed_by(self, turns: Sequence[Checkpoint]) -> bool:
-        """Say whether something that turns did stands, in files or elsewhere."""
+        """Return whether any effect of the turns remains, in files or elsewhere."""
         return bool(self.session.keep(HISTORY).standing(turns=[each.turn for each in turns]))
 
     async def rewind(
@@ -216,7 +216,7 @@ class SessionRewinder:
             raise ToolFailure(self._journal.problem, code="precondition_failed", hint=hint)
 
     def _check_wish(self, files: bool, transcript: bool, branch: str | None) -> None:
-        """Raise ToolFailure for a rewind that cannot be, whatever the turns are."""
+        """Raise ToolFailure for options that no rewind can have."""
         self.session.refuse_if_closed()
         if branch is not None and (problem := name_problem(branch)):
             raise ToolFailure(problem, code="invalid_args", hint="Choose another name.")
@@ -263,7 +263,7 @@ class SessionRewinder:
         said: list[str],
         branch: str | None = None,
     ) -> ToolResult:
-        """Announce, put the files back, and say how it ended: the transcript follows from that."""
+        """Record the begin, restore the files, and record the end; the transcript is derived from these records."""
         id = new_id("rewind")
         if branch is not None:
             self._journal.start_branch(branch, order["to"])
@@ -292,7 +292,7 @@ class SessionRewinder:
         return ToolResult(data=data, output="\n".join(lines), undo=result.undo)
 
     def _change_made_by(self, call_id: str) -> str:
-        """Return the change that a rewind's own call made, if it came to that."""
+        """Return the change that the rewind's own call made, if any."""
         history = self.session.keep(HISTORY)
         recover_interrupted(history)
         return next((each.id for each in history.changes(call_id=call_id)), "")

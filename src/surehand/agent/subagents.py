@@ -176,7 +176,7 @@ class Subagents:
         """The cost so far of the question being answered; set by the loop that answers it."""
         self.registry = registry or session.keep(AGENTS)
         self._profiles = tuple(profiles)
-        if depth == 0:  # events of calls are made only where somebody cares for them; whoever watches an agent does
+        if depth == 0:  # call events are made only for subscribers; watching an agent counts as one
             executor.bus.subscribe(lambda event: None, wants=lambda kind: bool(self.registry.running()))
 
     def profiles(self) -> Sequence[Profile]:

@@ -95,7 +95,7 @@ class _Reader:
     def _start_turn(self, record: Mapping[str, Any], data: Mapping[str, Any]) -> None:
         number, prompt = len(self.checkpoints) + 1, str(data.get("prompt", ""))
         self.checkpoints.append(Checkpoint(data["turn"], number, prompt, float(record["at"]), len(self.messages)))
-        self.rewound.clear()  # the conversation has gone on another way
+        self.rewound.clear()  # the conversation has taken another course
 
     def _add_task(self, id: str) -> None:
         """Note in which turn a task was started."""

@@ -38,7 +38,7 @@ class Runner(Protocol):
     """Where attempts at tasks run: here, or on a cluster."""
 
     def begin(self, setting: Setting, workspaces: Workspaces) -> None:
-        """Take what the tasks of a batch share, and what gives them their workspaces."""
+        """Start with what the tasks of a batch share, and the source of their workspaces."""
         ...
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Runner(Protocol):
         ...
 
     async def close(self, *, finished: bool) -> None:
-        """Let go of everything; `finished` says that no task of the batch is left to run."""
+        """Free everything; `finished` means that no task of the batch is left to run."""
         ...
 
 
@@ -68,7 +68,7 @@ class LocalRunner:
         self._keep = keep_workspaces
 
     def begin(self, setting: Setting, workspaces: Workspaces) -> None:
-        """Take what the tasks of a batch share, and what gives them their workspaces."""
+        """Start with what the tasks of a batch share, and the source of their workspaces."""
         self._setting = setting
         self._workspaces = workspaces
 
@@ -93,7 +93,7 @@ class LocalRunner:
         return found
 
     async def close(self, *, finished: bool) -> None:
-        """End what runs git, and take the workspaces away once no task is left."""
+        """End the git processes, and remove the workspaces once no task is left."""
         await self._workspaces.close(remove=finished)
 
 
@@ -109,7 +109,7 @@ class Batch:
         """The tasks that had no result when the batch began."""
 
     async def run(self) -> AsyncGenerator[TaskResult]:
-        """Run what is open and yield each result once it is written."""
+        """Run the tasks without a result, and yield each result once it is written."""
         waiting = iter(self.open)
         finished: asyncio.Queue[TaskResult | BaseException] = asyncio.Queue()
         left = len(self.open)

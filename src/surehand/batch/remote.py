@@ -24,7 +24,7 @@ _Payload: TypeAlias = "tuple[Task, Setting, list[Any], float | None]"
 
 
 class _Hosted(Protocol):
-    """What a host says of a session: where its workspace lies, and what it began with."""
+    """A session as its host describes it: where its workspace is, and its first snapshot."""
 
     work: str
     base: Any

@@ -141,7 +141,7 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
 
 
 def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
-    """Return the fleet on which tasks run; their events and questions come home to this command."""
+    """Return the fleet on which tasks run; their events and questions reach this command."""
     approver = None if options.approvals == "nobody" else mailbox(app)
     listener = hear_tasks(app)
     return Fleet(options.cluster, settings=app.settings, approver=approver, listener=listener, queue=options.parallel)

@@ -12,7 +12,7 @@ from surehand.cli.parser import two_columns
 from surehand.core.names import nearest
 
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
-"""What a page says to whoever edits it."""
+"""Comments in a page, for its editors."""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         shared, rest = _global_options(words)
         return _run(shared, rest)
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain about it at exit.
+        # The reader of our output has gone; the interpreter must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (Usage, OSError, ModuleNotFoundError) as problem:

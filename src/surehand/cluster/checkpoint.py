@@ -1,7 +1,7 @@
-"""Checkpoints: what of a remote session is known at home, so that it can be opened again elsewhere.
+"""Checkpoints: what the driver has received of a remote session, so that it can be opened again elsewhere.
 
 A reply to a call that may have changed something carries what changed since the last one: entries of the workspace,
-their contents, and what was added to the journal. So everything that was answered is at home.
+their contents, and what was added to the journal. So the driver has everything that was answered.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Checkpoint:
         self.journal += delta.journal
 
     async def give_up(self) -> None:
-        """Let go of whoever waits for deltas that died with their node; begin to count anew."""
+        """Release those who wait for deltas that died with their node; restart the count."""
         async with self._moved:
             self.life += 1
             self._early.clear()

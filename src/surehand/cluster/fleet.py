@@ -106,7 +106,7 @@ class Fleet:
         self.bus = Bus()
         """Every event of every session."""
         self.metrics = Metrics()
-        """What the calls of all sessions cost, as far as their events have come home."""
+        """Metrics of the calls of all sessions, as far as their events have arrived."""
         self._reported = HeardCalls(self.metrics)
         if listener is not None:
             self.bus.subscribe(listener)
@@ -162,7 +162,7 @@ class Fleet:
         return await self._cluster.list_nodes()
 
     async def describe(self) -> list[dict[str, Any]]:
-        """Return what every host says of itself: node, process, sessions, calls, memory, where its audit lies."""
+        """Return the status of every host: node, process, sessions, calls, memory, where its audit is."""
         return [await host.actor.describe.remote() for host in self._hosts if not host.lost]
 
     # -- sessions -------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Fleet:
             raise
 
     async def _check_feasible(self, needs: Needs) -> None:
-        """Raise StateError for what no node could ever give: it would wait for ever."""
+        """Raise StateError for resources that no node has: the session would wait for ever."""
         nodes = [node for node in await self._cluster.list_nodes() if needs.fits(node.labels)]
         if not nodes:
             raise StateError(f"no node has the labels {dict(needs.labels)}")
@@ -402,7 +402,7 @@ class Fleet:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    # -- what comes home ------------------------------------------------------------------------------------------
+    # -- what the driver receives ----------------------------------------------------------------------------------
 
     async def _fetch(self, host: HostHandle) -> None:
         """Fetch events and questions of a host for as long as it lives."""

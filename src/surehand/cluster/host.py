@@ -52,9 +52,9 @@ class SessionSpec:
     carry: tuple[str, ...] = ()
     """Patterns of secrets that travel with the workspace."""
     asks: bool = False
-    """Whether somebody at home answers questions."""
+    """Whether the driver answers questions."""
     tells: bool = True
-    """Whether somebody at home hears events."""
+    """Whether the driver wants events."""
     checkpoints: bool = True
 
 
@@ -171,7 +171,7 @@ class Host:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     async def call(self, id: str, call: ToolCall, dry_run: bool = False) -> Reply:
-        """Make a call; return its result, and what is to be known at home before anybody relies on it."""
+        """Make a call; return its result, and the delta that the driver must have before it uses the result."""
         hosted, app = self._find(id), self._find(id).app
         self._calls += 1
         run = app.executor.dry_run if dry_run else app.executor.run
@@ -231,7 +231,7 @@ class Host:
                 "again": hosted.list_repeatable(),
             }
 
-    # -- what comes home ------------------------------------------------------------------------------------------
+    # -- what the driver receives ----------------------------------------------------------------------------------
 
     async def fetch(self, wait_s: float = 20.0) -> list[tuple[str, str, Any]]:
         """Return events and questions that wait, or that come within a while."""
@@ -261,7 +261,7 @@ class Host:
         self._loop.call_soon_threadsafe(self._wake.set)  # events come from threads of tools, too
 
     async def ask_home(self, id: str, question: Question) -> Answer:
-        """Have a question answered by whoever holds the fleet."""
+        """Have the driver answer a question."""
         call = question.call
         sent = replace_values(question, call=ToolCall(call.name, call.args, call.id, call.source), try_first=None)
         if sent.preview is not None:
@@ -284,11 +284,11 @@ class _Hosted:
         self.folder = folder
         self.work = os.path.join(folder, "work")
         self.base = self.sent = base
-        """What it was opened with; what is known at home."""
+        """What it was opened with; what the driver has."""
         self.home_base: Mapping[str, Any] | None = None
         """What diffs begin with, as the fleet said last."""
         self.known = base.digests
-        """Pieces that are at home."""
+        """Pieces that the driver has."""
         self.number = 0
         self.journal_at = 0
         self.lock = asyncio.Lock()

@@ -112,7 +112,7 @@ class RemoteSession:
         id: str | None = None,
         dry_run: bool = False,
     ) -> ToolResult:
-        """Make one call and return what it came to; failures are results, as at home.
+        """Make one call and return its result; failures are results, as in a local session.
 
         When its node dies, a call that only reads, or may be made twice, is made again elsewhere; any other is
         reported as one that may have run.
@@ -148,7 +148,7 @@ class RemoteSession:
     async def _cancellable(self, placement: Placement, name: str, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something the host does; cancelled here, it is cancelled there at once.
 
-        What it changed until then comes home all the same: what follows builds on it.
+        The driver still receives what it changed until then: later calls build on it.
         """
         doing = asyncio.ensure_future(work)
         try:
@@ -210,7 +210,7 @@ class RemoteSession:
         return (await self._compare())[0]
 
     async def _compare(self) -> tuple[str, Snapshot]:
-        """Return the patch and what it leads to; all of it is at home by then."""
+        """Return the patch and the snapshot it leads to; the driver has all of it by then."""
         await self.save()
         base, snapshot = self.checkpoint.base, self.checkpoint.snapshot
         found = [each for each in compare(base, snapshot) if not is_secret(each.path)]
@@ -244,7 +244,7 @@ class RemoteSession:
         try:
             delta = await self._reach(placement, "checkpoint")
         except _Lost:
-            await self._wait_for_placement()  # it goes on from its last checkpoint, which is at home
+            await self._wait_for_placement()  # it continues from its last checkpoint, which the driver has
             return
         await self.checkpoint.take(delta, self._fleet.pieces, life)
 

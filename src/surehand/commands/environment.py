@@ -43,7 +43,7 @@ _SECRET: Final = lazy_pattern(
 )
 _HARMLESS: Final = lazy_pattern(r"(?i)^(TOKENIZERS_|KEYBOARD|.*_(KEY|TOKEN)_(PATH|FILE|DIR|ID)_ONLY$)|^(XAUTHORITY)$")
 
-# What changes the meaning of a command line behind the back of whoever judged it.
+# Variables that change the meaning of a command line after it was judged.
 _MEDDLING: Final = frozenset(
     [
         "BASH_ENV",

@@ -64,7 +64,7 @@ class ShellWithMemory:
         self._reported: asyncio.Future[None] = self._loop.create_future()
         self._at_first: frozenset[str] | None = None
         self.memory = Memory()
-        """What a later command heeds of the earlier ones."""
+        """The state of the shell that changes what later commands mean."""
         orders, self._orders = os.pipe()
         self._reader, reports = os.pipe()
         os.set_blocking(self._reader, False)
@@ -217,7 +217,7 @@ class ShellWithMemory:
 
 
 def _open_status(keeper: int) -> int:
-    """Open what the kernel says of a keeper's only child; a file kept open is read four times as fast as a new one."""
+    """Open the `stat` of a keeper's only child; a file kept open is read four times as fast as a new one."""
     with open(f"/proc/{keeper}/task/{keeper}/children", encoding="ascii") as children:
         pid = children.read().split()[0]
     return os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)

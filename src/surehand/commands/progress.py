@@ -1,4 +1,4 @@
-"""Progress: lines of output for whoever watches, the first at once, then a few bundles a second, never a flood."""
+"""Progress: lines of output for subscribers, the first at once, then a few batches a second."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class Shells:
             os.close(lock)
 
     def release_journal(self, folder: str) -> None:
-        """Let go of a command's journal; what is still in it is brought in by the next look at the history."""
+        """Release a command's journal; what is still in it is recorded by the next look at the history."""
         if (lock := self._journals.pop(folder, None)) is not None:
             os.close(lock)
 
@@ -396,7 +396,7 @@ class Shells:
         return tracked_secrets(self.session.workspace, mine) if mine else ()
 
     def take_warning(self) -> str:
-        """Return what is to be said of the sandbox and was not said yet."""
+        """Return the warning about the sandbox, once in a session."""
         said, self._warning = self._warning, ""
         return said
 

@@ -86,7 +86,7 @@ class Access:
         self._codes.clear()
 
     def is_signed_in(self, cookie: str) -> bool:
-        """Say whether a cookie is of somebody who signed in."""
+        """Return whether a cookie belongs to a login."""
         return self._token_of(cookie) is not None
 
     def may_change(self, cookie: str, token: str) -> bool:

@@ -63,7 +63,7 @@ class Reader:
 
 
 class Feed:
-    """All sessions of the user: those that run, their latest calls, and whoever reads along."""
+    """All sessions of the user: those that run, their latest calls, and the readers of the stream."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Event] = {}
@@ -150,7 +150,7 @@ class Feed:
             self.calls.popitem(last=False)
 
     def _end_calls(self, session_id: str) -> None:
-        """What a session that is gone left running has ended, whoever can say how."""
+        """Mark what a vanished session left running as ended; how is unknown."""
         for call in self.calls.values():
             if call["state"] == "running" and session_id in (call["session_id"], call.get("root")):
                 call["state"] = "lost"

@@ -120,7 +120,7 @@ class Console:
         return {id: told for id, told in zip(sessions, answers, strict=True) if not isinstance(told, BaseException)}
 
     async def spread_settings(self) -> int:
-        """Let every running session take up what was saved in the settings; return how many did."""
+        """Have every running session reload its settings; return how many did."""
         self.apps.reload_settings()
         told = await self.ask_every_session({"want": "reload_settings"})
         return sum(bool(answer.get("ok")) for answer in told.values())

@@ -32,7 +32,7 @@ def digest_of(content: bytes) -> str:
 
 @frozen
 class Seen:
-    """One file as the session last saw it; size, times and inode only spare a second look at the bytes."""
+    """One file as the session last saw it; size, times and inode only save reading the bytes again."""
 
     digest: str
     size: int

@@ -68,7 +68,7 @@ class Spec:
         return pydantic.Field(**options)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Hold `Annotated[int, Field(ge=1)]` to its word inside a pydantic model of somebody's own."""
+        """Enforce `Annotated[int, Field(ge=1)]` inside a pydantic model of a caller."""
         return handler.generate_schema(Annotated[source, self.to_pydantic()])
 
 

@@ -1,4 +1,4 @@
-"""How much work a schema of somebody else's is: small schemas can be made to take hours, and whole programs wait.
+"""Limits on the work of a foreign schema: a small one can be made to take hours, while the whole program waits.
 
 `anyOf` with two references to the next level, thirty levels deep, is two kilobytes and a thousand million checks. So a
 schema is measured when it is registered, and with the values of each call where it refers to itself or they are many.
@@ -146,7 +146,7 @@ class SchemaWork:
     def checks(self) -> int:
         """Return the checks for one value, each part of the schema met once; raise RecursionError for an endless one.
 
-        What a schema says of the values inside counts once: how many there are is not known yet.
+        The schema of items counts once: how many there are is not known yet.
         """
         return self._static(self._root, frozenset(), frozenset())
 

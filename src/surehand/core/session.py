@@ -143,7 +143,7 @@ class Session:
         self.notices: list[str] = []
         """Events beside the conversation (a background agent ended), sent to the model with the next message."""
         self.tasks_before: dict[str, Mapping[str, Any]] = {}
-        """Tasks of the processes this session goes on from, as they last stood."""
+        """Tasks of the earlier processes of this session, in their last state."""
         self.grants: list[str] = []
         """Allow rules given for this session by an approver."""
         self.origins: set[str] = set()

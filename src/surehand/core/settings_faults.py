@@ -66,7 +66,7 @@ def is_text(record: type[Record], path: tuple[str, ...]) -> bool:
 
 @frozen
 class _Declared:
-    """What the declaration says of the place a complaint is about; `owner` is the record it is a field of."""
+    """The declaration of the field an error is about; `owner` is the record it belongs to."""
 
     path: Path
     hint: Any

@@ -55,7 +55,7 @@ class Running(Protocol):
         ...
 
     def show_output(self) -> str:
-        """Return all it has said that is still held, for whoever looks on; `output` is not changed by it."""
+        """Return all output that is still held, for a viewer; `output` is not affected."""
         ...
 
     def facts(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Preview:
     diff: str = ""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     dry_run: DryRun | None = None
-    """Where the call was made on a copy: what can make exactly that real. Whoever asked for the preview drops it."""
+    """For a dry run: what applies exactly that. The caller of the preview discards it."""
 
 
 @frozen
@@ -98,7 +98,7 @@ class Permission:
     verdict: Literal["allow", "ask", "deny"] = "allow"
     reason: str = ""
     show: str = ""
-    """What whoever is asked should see."""
+    """What the approver should see."""
     args: Mapping[str, Any] | None = None
 
 

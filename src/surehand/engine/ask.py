@@ -356,7 +356,7 @@ def check_and_preview(tool: Tool, args: Any, ctx: ToolContext) -> None:
     check_once(tool, args, ctx)
     try:
         shown = tool.preview(args, ctx) if tool.preview is not None else None
-    except Exception:  # the question comes upon it again, and says it
+    except Exception:  # the question meets it again, and reports it
         return
     ctx.once(_PREVIEWED, list[Any]).append(shown)
 

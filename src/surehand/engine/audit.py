@@ -60,7 +60,7 @@ class Audit:
         self._head = self._log = -1
         self._closed = False
         self._size = -1
-        """Where the log ended after our last line; anything else means that somebody wrote in between."""
+        """Where the log ended after our last line; if it ends elsewhere, another process wrote in between."""
         self._last = (0, GENESIS)
         self._asked: dict[str, dict[str, Any]] = {}
         self._intended: dict[str, Any] = {}
@@ -280,7 +280,7 @@ class Audit:
         """Return number and hash of the last line, and where it ends.
 
         What the head remembers counts when it is further: then an end was cut off, and since numbers go on from there
-        the hole stays to be seen for ever. Where what it remembers is gone, a hole is left for the same reason. A line
+        the hole stays visible for ever. Where what it remembers is gone, a hole is left for the same reason. A line
         that was never finished is no record: it goes.
         """
         head, window = _read_head(self._head), _TAIL

@@ -200,7 +200,7 @@ class _Outlet:
                 event = self._waiting.popleft()
             try:
                 self.sink(event)
-            except Exception:  # a sink is somebody's own code, and the log is where its faults belong
+            except Exception:  # a sink is foreign code: its errors belong in the log
                 with self._wakes:
                     self._failed += 1
                     first = self._failed == 1

@@ -1,4 +1,4 @@
-"""A session's channel: its events leave the process to whoever of the same user follows them, and requests come in.
+"""A session's channel: processes of the same user follow its events and send requests.
 
 Nothing is listened to, and nothing made, while nobody follows. With a follower an event costs the call one append; the
 serving thread describes it, masked and short, and sends it with those of the same instant. A follower that does not
@@ -75,7 +75,7 @@ class Channel:
 
     @property
     def has_answerers(self) -> bool:
-        """Whether somebody follows who answers questions."""
+        """Whether a follower answers questions."""
         return bool(self._answering)
 
     async def close(self) -> None:
@@ -199,7 +199,7 @@ def _coalesce(events: list[Event]) -> list[Event]:
     return [event for event in events if event.kind != "call_progress" or latest[event.call_id] is event]
 
 
-# -- what is said of an event ------------------------------------------------------------------------------------------
+# -- the form of an event ----------------------------------------------------------------------------------------------
 
 
 def describe_event(event: Event) -> dict[str, Any]:

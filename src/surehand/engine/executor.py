@@ -233,8 +233,8 @@ class Executor:
     async def find_question(self, call: ToolCall, session: Session, view: View) -> Question | None:
         """Return what would be asked about a call; None for one that runs, or is refused, without being asked about.
 
-        For whoever cannot answer while a call waits: it is made once the answer is there, with an `approver` that gives
-        it, and is judged anew then. Extensions are asked about the arguments both times. Nothing is changed.
+        For callers that cannot answer while a call waits: it is made once they have the answer, with an `approver` that
+        gives it, and is judged again then. Extensions are asked about the arguments both times. Nothing is changed.
         """
         if self.underway.closed or session.closed:
             return None

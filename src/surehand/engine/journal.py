@@ -91,7 +91,7 @@ class Journal:
             while block := old.read(1 << 20):
                 new.write(block)
         os.replace(fresh, self.path)
-        os.close(self._descriptor)  # whoever waited for it finds that its name is another file's now
+        os.close(self._descriptor)  # a process that waited for it finds another file under its name
         self._descriptor = _open_shared(self.path)
 
     def __call__(self, event: Event) -> None:

@@ -23,7 +23,7 @@ LEVELS: Final = {
 
 
 def is_logged(kind: EventKind) -> bool:
-    """Say whether events of this kind are logged; calls that go well only where somebody asked for that."""
+    """Return whether events of this kind are logged; successful calls only on request."""
     return kind in _WARNED or (kind in ("call_started", "call_finished") and _log.isEnabledFor(logging.INFO))
 
 

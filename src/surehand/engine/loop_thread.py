@@ -17,7 +17,7 @@ from surehand.core.errors import StateError
 
 T = TypeVar("T")
 END_LIMIT_S: Final = 30.0
-"""How long whoever interrupts a call waits for its end: a command is stopped, a change finished or given up."""
+"""How long an interrupted caller waits for the end of its call: a command is stopped, a change finished or given up."""
 
 
 class LoopThread:

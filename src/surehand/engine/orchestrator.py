@@ -1,4 +1,4 @@
-"""The orchestrator of many calls: safe ones run together, every other one alone and in its turn.
+"""The orchestrator of many calls: safe ones run concurrently, every other one alone and in order.
 
 Consecutive calls that are safe beside each other form one batch; any other call is a batch of its own. Batches run
 in order. Within a batch a few workers take the next call as they become free, so a thousand calls cost a thousand

@@ -1,4 +1,4 @@
-"""Questions that wait: whoever reaches the session by its channel may answer, and the first answer counts.
+"""Questions that wait: any follower of the session's channel may answer, and the first answer counts.
 
 The approver is asked as ever. Another process of the user (a console) may list what waits, have a dry run made
 and answer; where there is nobody else to ask, the question waits for it, and ends with a no when it leaves.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ANSWERED_LIMIT: Final = 200
 """Answered questions remembered, for those who answer too late."""
 ARGS_LIMIT: Final = 2_000_000
-"""Characters of arguments sent to be changed; whoever has more changes them where the call was made."""
+"""Characters of arguments sent to be changed; longer ones can only be changed where the call was made."""
 
 Reply = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ class OpenQuestion:
         self.timeout_s = session.settings.permissions.approval_timeout
         self.question = question
         self.otherwise: Answer | None = None
-        """The approver's answer where it could ask nobody: what counts unless somebody answers by the channel."""
+        """The approver's answer if it could ask nobody; it counts unless a follower answers."""
         self.dry_run = question.preview.dry_run.id if question.preview and question.preview.dry_run else ""
         """The newest dry run made for it."""
         self._session = session
@@ -56,7 +56,7 @@ class OpenQuestion:
         self._make_dry_run = question.try_first
 
     async def try_first(self) -> Preview | None:
-        """Repeat the dry run of the call; one at a time, whoever asked for it."""
+        """Repeat the dry run of the call; one at a time for all followers."""
         assert self._make_dry_run is not None
         async with self._trying:
             shown = await self._make_dry_run()
@@ -64,7 +64,7 @@ class OpenQuestion:
             return shown
 
     async def try_for(self) -> Preview | None:
-        """Try the call for somebody elsewhere; ended when the question is."""
+        """Make a dry run for a follower; it ends with the question."""
         task = asyncio.create_task(self.try_first())
         self._tries.add(task)
         task.add_done_callback(self._tries.discard)

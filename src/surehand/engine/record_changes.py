@@ -106,7 +106,7 @@ def _stated_changes(prepared: Prepared) -> list[_Changing]:
 
 
 def _record_difference(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
-    """Compare with what stood there and write the differences down; return the change's id."""
+    """Compare with the states before and record the differences; return the change's id."""
     session, tool = prepared.ctx.session, prepared.tool.name
     try:
         after = _standing(stated, before)

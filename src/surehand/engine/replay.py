@@ -207,7 +207,7 @@ def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str
 
 
 _OF_ONE_RUN: Final = frozenset({"usage", "duration_ms", "duration_s", "change_id", "output_file", "dry_run"})
-"""Fields of a command's `data` that speak of one run alone: what it used and took, and names given for the occasion."""
+"""Fields of a command's `data` that differ in every run: resources, times, and temporary names."""
 _TEMPORARY_NAME: Final = re.compile(r"\b(?:tmp(?:\.[A-Za-z0-9]{6,12}|[a-z0-9_]{8})|surehand-[0-9a-f]{12})(?![\w.])")
 """A name made for the occasion, as `mktemp` (tmp.3fGh72kLmQ), Python's `tempfile` (tmpa1b2c3d4) and the folder for
 temporary files that commands of a session share (surehand-0123456789ab) spell them."""

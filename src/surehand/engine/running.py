@@ -208,7 +208,7 @@ def _is_async(tool: Tool) -> bool:
 
 Waiter = asyncio.Future[None]
 STOPPED: Final = "surehand: stopped"
-"""The message of a cancellation meant for one call, not for whoever waits for it."""
+"""The message of a cancellation meant for one call, not for its caller."""
 CHANGE_LIMIT_S: Final = 30.0
 """How long a change that has begun is awaited after its call was given up."""
 

@@ -63,7 +63,7 @@ class Slot:
         try:
             await stoppable(turn, waiters, call_id)
         except BaseException:
-            if not turn.cancelled():  # the place was given in the same moment; somebody else can have it
+            if not turn.cancelled():  # the slot was granted in the same moment; the next in the queue gets it
                 self.leave()
             elif turn in self.waiting:
                 self.waiting.remove(turn)

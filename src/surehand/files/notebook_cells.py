@@ -29,7 +29,7 @@ class BrokenNotebookError(ValueError):
 
 @frozen
 class CellEdit:
-    """What is wanted: which cell (by id, or by number from 1), and what shall become of it."""
+    """One edit: which cell (by id, or by number from 1), and what to do with it."""
 
     mode: Mode
     cell_id: str | None = None

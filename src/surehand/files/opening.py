@@ -28,7 +28,7 @@ CHUNK: Final = 1 << 20
 class Source:
     """A file or folder held open: reads go through `fd`, so nothing that happens to the name matters any more.
 
-    `with open_file(path, ctx) as source:` closes it, and turns what the system says of a failing read into words.
+    `with open_file(path, ctx) as source:` closes it, and turns an OSError of a read into a message.
     """
 
     __slots__ = ("fd", "outside", "path", "real", "stat")
@@ -128,7 +128,7 @@ def open_at_once(path: str, ctx: ToolContext) -> Source | None:
     except (OSError, ToolFailure):
         return None
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # of another name of it, whoever can wait finds out
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a caller that can wait looks for its other names
         os.close(fd)
         return None
     return Source(fd, path, _where(fd, path), status, outside=False)

@@ -42,7 +42,7 @@ class Found:
     pointers: tuple[str, ...] = ()
     """The `.git` files in the roots, which lead to such folders."""
     sockets: tuple[str, ...] = ()
-    """Sockets in the roots, whoever made them."""
+    """Sockets in the roots, of any owner."""
     whole: bool = True
     """Whether everything was looked at; of a very large tree it is what lies near the top."""
 

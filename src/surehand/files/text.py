@@ -9,7 +9,7 @@ its own, lines added take the style around them. A string that spells out CR is 
 a CRLF: an LF there stands for the whole of it.
 
 A file is text unless a NUL stands in its first 8,000 bytes (git's rule) and it is not UTF-16 or UTF-32. Bytes that
-are valid in no encoding we know do not hinder an edit elsewhere in the file.
+are valid in no encoding we know do not prevent an edit elsewhere in the file.
 """
 
 from __future__ import annotations
@@ -448,7 +448,7 @@ def _newlines(text: str) -> tuple[Newline, ...]:
 
 
 def _with_newlines(nearby: _NearbyNewlines, span: Span, old: str, new: str) -> str:
-    """Return `new` with the line ends it shall have in the file."""
+    """Return `new` with the line ends of the file."""
     if "\r" in old:  # taken literally, but for half a CRLF at its beginning
         halved = old.startswith("\n") and span.newlines[0] == "\r\n"
         return f"\r{new}" if halved and new.startswith("\n") else new

@@ -1,4 +1,4 @@
-"""Integrations of Surehand's tools in other frameworks: a file and an extra each, imported only by whoever uses them.
+"""Integrations of Surehand's tools in other frameworks: a file and an extra each, imported only on use.
 
 from surehand.integrations.pydantic_ai import surehand_toolset
 """

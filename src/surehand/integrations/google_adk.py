@@ -60,7 +60,7 @@ class SurehandToolset(BaseToolset):
         return [SurehandTool(info, self._box) for info in self._box.list_shown()]
 
     async def close(self) -> None:
-        """Leave the application open: it is closed by whoever opened it."""
+        """Leave the application open: its owner closes it."""
 
 
 class SurehandTool(BaseTool):

@@ -152,7 +152,7 @@ class Toolbox:
 
     @property
     def has_approver(self) -> bool:
-        """Whether the application asks somebody itself: then the framework is not bothered with approvals."""
+        """Whether the application has an approver of its own; then the framework is not asked."""
         return not isinstance(self.app.approver, Nobody)
 
     async def call(
@@ -357,7 +357,7 @@ class _Ticket:
 
 
 class CallOrder:
-    """Calls that frameworks begin all at once: safe ones run together, every other one alone and in its turn."""
+    """Calls that frameworks start all at once: safe ones run concurrently, every other one alone and in order."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Ticket] = deque()

@@ -39,7 +39,7 @@ class Request:
     confined: bool = False
     """Whether nothing outside the roots may be changed, whatever rules allow."""
     always_asks: bool = False
-    """Whether the tool says of itself that it asks although it only reads."""
+    """Whether the tool declares that it asks although it only reads."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def parse_rule(
 
 
 def _kind(verdict: str, name: str) -> Kind:
-    # `allow write` may be meant for somebody's own tool `write`; `deny bash(rm:*)` can only be meant for Bash.
+    # `allow write` may be meant for a custom tool `write`; `deny bash(rm:*)` can only be meant for Bash.
     exact = any(name in tools for tools in _TOOLS_OF.values())
     return _KINDS.get(name.lower(), "name") if exact or verdict != "allow" else "name"
 

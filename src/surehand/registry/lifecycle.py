@@ -125,7 +125,7 @@ class Lifecycle:
         self._listeners: list[StateListener] = []
         self._quiet_listeners: list[StateListener] = []
         self._watched = False
-        """Somebody wants to hear of every call; otherwise calls take the short way."""
+        """Some listener wants every call; otherwise calls take the fast path."""
 
     # What is known -------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class Registry:
     def __init__(self, emit: Listener | None = None, hears: Callable[[EventKind], bool] = lambda kind: True) -> None:
         self.lifecycle = Lifecycle()
         self.version = 0
-        """Grows with every change; whoever derives something from the registry compares it."""
+        """Grows with every change; caches of the registry compare it."""
         self._entries: dict[str, _Entry] = {}
         self._aliases: dict[str, str] = {}
         self._emit = emit

@@ -116,8 +116,8 @@ class SearchIndex:
 class _Field:
     """One field of all tools, as lines of words. Which lines have a word is looked up when it is first asked for.
 
-    A query has few words and a large registry many: finding those in the lines is a tenth of sorting all of them in.
-    Whoever asks for many has them sorted in.
+    A query has few words and a large registry many: finding those in the lines costs a tenth of indexing all of them.
+    After many look-ups all of them are indexed.
     """
 
     def __init__(self, lines: list[str]) -> None:
@@ -132,7 +132,7 @@ class _Field:
         if known is not None:
             return known
         if len(self._known) >= LOOK_UPS and not self._complete:
-            self._sort_in()
+            self._index_all()
         if self._complete:
             return self._known.get(stem, _NOWHERE)
         known = self._known[stem] = self._look_up(stem)
@@ -141,10 +141,10 @@ class _Field:
     def stems(self) -> Iterable[str]:
         """Return all stems there are."""
         if not self._complete:
-            self._sort_in()
+            self._index_all()
         return self._known
 
-    def _sort_in(self) -> None:
+    def _index_all(self) -> None:
         """Find the lines of all words at once. Endings come off per distinct word, not per occurrence."""
         raw: defaultdict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(self.text.split(_BETWEEN_LINES)):

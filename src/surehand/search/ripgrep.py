@@ -150,7 +150,7 @@ def output(
 ) -> Iterator[bytes]:
     """Run `rg` and yield what it prints, in chunks; closing the generator kills it. Nothing is left behind.
 
-    The first chunk is empty and comes as soon as it runs: whoever has something else to do meanwhile takes that first.
+    The first chunk is empty and comes as soon as it runs: a caller with other work does that first.
     `held` are descriptors it inherits.
 
     Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock),

@@ -1,8 +1,8 @@
 """Walking a tree: in one stable order, by git's ignore rules, without following links, secrets left out.
 
 The order is that of `rg --sort path`: names of one folder by their bytes, a folder's content in its place. Walks are
-generators, so whoever has enough simply stops. A folder is opened from the one it was found in, never by its path, so
-that no link put in its place meanwhile leads out of the tree.
+generators, so a caller that has enough simply stops. A folder is opened from the one it was found in, never by its
+path, so that no link put in its place meanwhile leads out of the tree.
 
 `rg` may walk a tree by itself where every rule in sight means to it what it means to git, or where the rules can be
 told to it in one list that does (`look_through`). What it lets through is judged again, so only what it would leave out

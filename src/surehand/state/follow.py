@@ -38,7 +38,7 @@ class _Follower:
         task.add_done_callback(self._tasks.discard)
 
     async def read(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what came, for ever."""
+        """Yield events for ever."""
         while True:
             yield await self.lines.get()
 
@@ -110,7 +110,7 @@ async def follow_sessions(*, answers: bool = False) -> AsyncGenerator[AsyncItera
 
 
 def running_sessions() -> list[dict[str, Any]]:
-    """Return what every session that runs now says of itself."""
+    """Return the description of every session that runs now."""
     local_rpc.clear_stale()
     found = (local_rpc.ask(name, {"want": "session"}) for name in local_rpc.session_sockets())
     return [facts for facts in found if facts is not None and "error" not in facts]

@@ -109,7 +109,7 @@ _FILE: Final = "workspace"
 
 @frozen
 class Workspace:
-    """A folder somebody worked in, and where its state is."""
+    """A folder that was worked in, and where its state is."""
 
     path: str
     state_dir: str
@@ -136,6 +136,6 @@ def known_workspaces() -> list[Workspace]:
             used = os.stat(state_dir).st_mtime
         except OSError:
             continue
-        if workspace_state(path) == state_dir:  # a folder that was moved here speaks of another
+        if workspace_state(path) == state_dir:  # the record of a folder that was moved names another
             found.append((used, Workspace(path, state_dir)))
     return [each for _, each in sorted(found, key=lambda pair: pair[0], reverse=True)]

@@ -1,7 +1,7 @@
 """A session's private temp, and what is left of those whose process was killed.
 
 Whoever uses one holds a lock on a folder in it; the kernel lets go of that when the process dies, however it dies. So
-a private temp that can be locked is nobody's any more, whichever session, state folder or container it belonged to.
+a private temp that can be locked has no owner any more, whichever session, state folder or container made it.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def time_s(args: BashArgs, ctx: ToolContext) -> float:
 
 
 def describe(args: BashArgs) -> str:
-    """Return what the history says of a command."""
+    """Return the description of a command in the history."""
     return args.description or args.command[:200]
 
 

@@ -35,7 +35,7 @@ _HERE: Final = ("://localhost", "://127.", "://[::1]", "://0.0.0.0", "file://")
 
 @dataclass(slots=True)
 class Outcome:
-    """How a command ended, known bit by bit: also a cancelled one has a journal to bring in."""
+    """How a command ended, filled in step by step: a cancelled one has changes to record, too."""
 
     ended: Ended | None = None
     note: str = ""
@@ -51,12 +51,12 @@ class Call:
     unrecorded: str = ""
     """Why what it changes is not kept for undo, where that is so."""
     warning: str = ""
-    """What is to be said of the sandbox, once in a session."""
+    """A warning about the sandbox, once in a session."""
 
 
 @frozen
 class Printed:
-    """What a command prints, on its way to the result and, line by line, to whoever watches."""
+    """The output of a command, for the result and, line by line, for subscribers."""
 
     stdout: Stream
     stderr: Stream

@@ -420,7 +420,7 @@ class FileWrite:
             return UTF8 if self.named == "utf-8" else Encoding(self.named)
         if kept is None or kept[0] is not seen or not self.data:
             return detect(self.data)
-        certain = kept[1].codec == "utf-8"  # then there is no guess to hold on to, only a look to be spared
+        certain = kept[1].codec == "utf-8"  # no guess to keep then, only a detection to save
         same = self.status is not None and kept[0].untouched(self.status)
         return kept[1] if same or not certain else detect(self.data)
 
@@ -460,7 +460,7 @@ class FileWrite:
 def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
     """Return the roots to open a path beneath, and where it leads.
 
-    Found out once for a call: a link turned round between the judgement and the write does not move the write.
+    Resolved once for a call: a link changed between the judgement and the write does not redirect the write.
     """
     return ctx.once(f"where {path}", lambda: (readable_roots(ctx, path), real_path(path)))
 
@@ -470,7 +470,7 @@ def _lock_folder(write: FileWrite) -> Generator[None]:
     """Hold the lock of the file's folder, making the folder where it is missing.
 
     A call that is given up, or undone, takes the folders back that it had made, perhaps just those this one waits in: a
-    folder that is gone once its lock is had is made again.
+    folder that is gone once its lock is taken is made again.
     """
     make = write.creating or write.content is not None
     for _ in range(ATTEMPTS):

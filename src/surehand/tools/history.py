@@ -399,7 +399,7 @@ def _describe_undo(plan: Plan, step: FileChange) -> str:
 
 
 def _tell(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
-    """Keep the read state right: the caller knows what is there now if it had read what stood there before."""
+    """Update the read state: the caller knows the new content if it had read the old one."""
     after, seen = step.after or ABSENT, ctx.session.read_state.get(step.path)
     if after.kind == "file" and seen is not None and seen.digest == step.before.digest:
         ctx.session.saw(step.path, Seen.of(after.digest, os.stat(step.path)))

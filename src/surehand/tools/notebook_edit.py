@@ -32,7 +32,7 @@ from surehand.tools.prompts import prompt
 
 
 class NotebookEditArgs(Args):
-    """Which cell of which notebook, and what shall become of it."""
+    """Which cell of which notebook, and what to do with it."""
 
     notebook_path: str = Field(description="The absolute path to the notebook (.ipynb) to edit")
     edit_mode: Literal["replace", "insert", "delete"] = Field(

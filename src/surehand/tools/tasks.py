@@ -164,7 +164,7 @@ async def _update(args: UpdateArgs, ctx: ToolContext) -> ToolResult:
 
 async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
     board = ctx.session.keep(BOARD)
-    await asyncio.sleep(0)  # whoever asks again and again must let the output come in
+    await asyncio.sleep(0)  # a caller that polls in a loop must let the output arrive
     running = board.running(args.id)
     text = running.output().rstrip("\n")
     task = board.get(args.id)

@@ -14,7 +14,7 @@ from surehand.tools.prompts import prompt
 
 
 class WriteArgs(Args):
-    """Which file, and what shall be in it."""
+    """Which file, and its new content."""
 
     file_path: str = Field(description="The absolute path to the file to write")
     content: str = Field(description="The content to write to the file")

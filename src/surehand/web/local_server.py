@@ -1,7 +1,7 @@
 """A server of ours on this machine: which `Host` and `Origin` belong to it, so that pages of others are kept out.
 
 Any page in a browser can send requests to a port of this machine, and a name that a stranger owns can be made to
-resolve to it (DNS rebinding); what such a request says of itself is compared exactly.
+resolve to it (DNS rebinding); such headers are compared exactly.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Patches in git's format: text, binary files, modes, links, creations and deletions; `git apply` takes them too.
 
-A patch says of every file what stood there (`index OLD..NEW`, git's names of contents), so that applying one can tell
+A patch names the old content of every file (`index OLD..NEW`, git's names of contents), so that applying one can tell
 whether the path still has that. Contents that are not plain UTF-8 text travel as git's binary patches.
 """
 
@@ -37,7 +37,7 @@ class FilePatch:
 
     path: str
     old_mode: int
-    """As git has it (0o100644, 0o100755, 0o120000); 0 where nothing stood."""
+    """As git has it (0o100644, 0o100755, 0o120000); 0 if the file was absent."""
     new_mode: int
     old_name: str
     """git's name of the content that must stand there; empty where only the mode changes."""

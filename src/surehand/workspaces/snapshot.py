@@ -128,7 +128,7 @@ def take_snapshot(
     """Return what a workspace holds now; contents that are not known yet go into `pieces`.
 
     What `base` has is kept whatever the ignore rules say now, and not read again where its status proves that nothing
-    changed. `keeps_out` says of a path which are secrets.
+    changed. `keeps_out` is a test for secret paths.
     """
     entries: dict[str, Entry] = {}
     statuses: dict[str, Status] = {}

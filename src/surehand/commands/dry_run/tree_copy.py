@@ -35,7 +35,7 @@ class Limits:
 
 
 class TreeTooLarge(Exception):
-    """A tree beyond the limits of a copy; says of what it holds more."""
+    """A tree beyond the limits of a copy; the message says which limit."""
 
 
 class TreeCopy:

@@ -145,7 +145,7 @@ async def list_servers(console: Console, given: Given) -> Any:
 
 
 async def approve_definition(console: Console, given: Given) -> Any:
-    """Approve what a server says of a tool otherwise than was approved; exactly what was shown, or nothing."""
+    """Approve a tool's changed description; exactly the one that was shown, or nothing."""
     workspace = await named_workspace(given)
     app = await console.apps.app(workspace.path)
     tool = given.text("tool")

@@ -17,7 +17,7 @@ FILE: Final = ".mcp.json"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME: Final = re.compile(r"[^\s_](?:(?!__)[^\x00-\x1f\x7f:/\\]){0,99}")
 OAUTH: Final = ("client_id", "client_secret", "client_metadata_url")
-"""Keys that say how this program is registered with whoever gives out tokens for a server."""
+"""Keys of this program's registration with a server's authorization server."""
 _TAKEN: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "sandbox", "enabled", *OAUTH})
 
 

@@ -341,7 +341,7 @@ def _plain(problem: object) -> str:
 
 
 def _sanitize_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a server says of itself without anything that could steer a terminal."""
+    """Return a server's description without anything that could control a terminal."""
     return {key: visible(each[:500], lines=False) if isinstance(each, str) else each for key, each in info.items()}
 
 

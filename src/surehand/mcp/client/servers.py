@@ -109,7 +109,7 @@ class Servers:
         return [full_name(name, each) for each in self._tools.get(name, {})]
 
     def changed_definitions(self, name: str) -> dict[str, str]:
-        """Return what a server says of its tools otherwise than was approved: full names, each with the difference."""
+        """Return the tools whose description differs from the approved one: full names, each with the difference."""
         changes = {
             full_name(name, own): self._approved.change(full_name(name, own), said)
             for own, said in self._definitions(name).items()
@@ -117,7 +117,7 @@ class Servers:
         return {tool: changed for tool, changed in changes.items() if changed}
 
     def approve_definition(self, tool: str, change: str) -> bool:
-        """Approve what a tool says of itself now, if that differs from what was approved by exactly `change`."""
+        """Approve a tool's new description, if it differs from the approved one by exactly `change`."""
         found = split_full_name(tool)
         if found is None or not change or self.changed_definitions(found[0]).get(tool) != change:
             return False
@@ -154,7 +154,7 @@ class Servers:
         return problems
 
     async def seek(self, name: str) -> None:
-        """Connect to the server that a tool's name speaks of; raise ToolFailure when there is no such server."""
+        """Connect to the server in a tool's name; raise ToolFailure if there is no such server."""
         found = split_full_name(name)
         if found is None:
             server, colon, tool = name.partition(":")
@@ -335,7 +335,7 @@ def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailu
 
 
 def definition(tool: Mapping[str, Any], fingerprint: str) -> str:
-    """Return all a tool says of itself and how its server is reached, as text that can be compared."""
+    """Return a tool's whole description and how its server is reached, as text that can be compared."""
     told = {key: tool[key] for key in _TOLD if tool.get(key) is not None}
     return json.dumps({**told, "server": fingerprint}, indent=1, sort_keys=True, ensure_ascii=False)
 
@@ -358,7 +358,7 @@ class Approved:
         return "\n".join(lines)
 
     def approve(self, name: str, now: str) -> None:
-        """Remember what a tool says of itself: a call of it was permitted."""
+        """Remember a tool's description: a call of it was permitted."""
         known = self._load()
         if known.get(name) == now:
             return

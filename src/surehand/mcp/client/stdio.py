@@ -203,7 +203,7 @@ class _Ending:
 
 
 async def _read_stderr(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
-    """Read along, so that a server never waits for somebody to read."""
+    """Keep reading, so that a server never blocks on a full pipe."""
     assert process.stderr is not None
     while chunk := await process.stderr.read(1 << 16):
         pipe.hear_stderr(chunk)
@@ -260,7 +260,7 @@ async def of_project(
 
 
 def _list_named_paths(command: str, args: Sequence[str]) -> list[str]:
-    """Return the files and folders that a server's command names in full: whoever set it up means them to be read."""
+    """Return the files and folders that a server's command names in full: the user means them to be read."""
     there = [word for word in (command, *args) if os.path.isabs(word) and os.path.exists(word)]
     return [path for path in there if not any(inside(home, [os.path.realpath(path)]) for home in homes())]
 

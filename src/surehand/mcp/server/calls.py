@@ -2,7 +2,7 @@
 
 The two eras of the protocol ask differently. Up to 2025-11-25 the server sends a request of its own and waits; from
 2026-07-28 on, the answer to the call is "input required", and the client calls again with what it was asked for. Here
-both are one thing: the call stops, somebody carries its question to the client, and the call goes on.
+both are one thing: the call stops, its question is sent to the client, and the call continues.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ _CURRENT: Final[ContextVar[ClientCall | None]] = ContextVar("surehand_client_cal
 
 
 def current() -> ClientCall | None:
-    """Return the client's call that this code runs for; None when it runs for somebody else."""
+    """Return the client's call that this code runs for; None outside of one."""
     return _CURRENT.get()
 
 

@@ -93,7 +93,7 @@ class ResourceServer:
     # -- what clients are told ----------------------------------------------------------------------------------------
 
     def describes(self, path: str, here: str) -> bool:
-        """Say whether a path is one at which clients look for what this server says of itself."""
+        """Return whether a path is one of the server's metadata documents."""
         return path in (WELL_KNOWN, WELL_KNOWN + urlsplit(here).path, WELL_KNOWN + _path(self.resource(here)))
 
     def describe(self, here: str) -> dict[str, Any]:

@@ -327,7 +327,7 @@ def client_key(ctx: Any) -> str:
 
 
 def client_name(ctx: Any) -> str:
-    """Return what a client calls itself, and whose it is where it was let in by a token of somebody's own."""
+    """Return the name a client gives itself, and its user if it has a personal token."""
     known = ctx.session.client_params
     return f"{known.client_info.name if known else ''}{_principal(ctx)}"
 

@@ -74,7 +74,7 @@ class First:
         return next(iter(done)).result()
 
     def withdraw(self, question: Question, answer: Answer) -> None:
-        """Tell everyone who was asked that somebody else has answered."""
+        """Notify the other approvers that one has answered."""
         for each in self.approvers:
             if (withdraw := getattr(each, "withdraw", None)) is not None:
                 withdraw(question, answer)

@@ -38,7 +38,7 @@ _WAITS_S = 5.0
 class Mailbox:
     """Questions and answers in one SQLite file under the state folder.
 
-    `tell` is called with the name of each question that is put up, so that somebody learns of it.
+    `tell` is called with the name of each new question, to notify someone.
     """
 
     def __init__(
