@@ -73,7 +73,7 @@ async def test_nothing_is_written_before_a_preview_or_when_it_would_look_differe
         await write(tmp_path, "three\n")
         refused = await served.post("/api/undo", wanted | {"digest": shown["digest"]}, status=409)
         await served.post("/api/undo", {"workspace": str(tmp_path), "force": True, "digest": ""}, status=400)
-    assert "something changed" in refused["error"]
+    assert "something has changed" in refused["error"]
     assert refused["preview"]["ok"]
     assert (tmp_path / "a.txt").read_text() == "three\n"
 

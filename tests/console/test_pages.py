@@ -68,7 +68,7 @@ async def test_a_typed_command_path_or_address_gets_its_explained_verdict(served
     assert await verdict("read a.txt") == "allow"
     assert await verdict("https://example.com/") == "ask"
     refused = await served.post("/api/policy/check", {"typed": "ls", "rules": "perhaps Bash(ls)"}, status=400)
-    assert "no rule" in refused["error"]
+    assert "not a rule" in refused["error"]
 
 
 async def test_rules_are_listed_with_their_source_and_suggestions_with_their_count(served: Served) -> None:

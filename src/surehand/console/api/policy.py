@@ -82,7 +82,7 @@ def _rules(given: Given) -> list[str]:
 def _parse(line: str) -> tuple[str, str]:
     verdict, _, rule = line.partition(" ")
     if verdict not in ("allow", "ask", "deny") or not rule:
-        raise ApiError(400, f"{line!r} is not a rule", "Write it as `allow Bash(git status:*)`, with ask or deny instead.")
+        raise ApiError(400, f"{line!r} is not a rule", "Write it as `allow Bash(git status:*)`; ask and deny work too.")
     parse_rule(verdict, rule)
     return verdict, rule
 

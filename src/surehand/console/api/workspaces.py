@@ -29,7 +29,7 @@ async def named_workspace(given: Given) -> Workspace:
         return found[0]
     root = await asyncio.to_thread(os.path.realpath, wanted) if wanted else ""
     if (one := next((each for each in found if each.path == root), None)) is None:
-        raise ApiError(404, f"there is no workspace {wanted}".strip(), "A folder becomes one once Surehand has worked in it.")
+        raise ApiError(404, f"there is no workspace {wanted}".strip(), "Work in a folder with Surehand once.")
     return one
 
 
