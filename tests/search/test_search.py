@@ -46,6 +46,10 @@ PATTERNS = [
     r"\p{Greek}",
     "needle$",
     "",
+    "no such text",
+    r"needle\(x\)",
+    r"self\.xx \+ xxx",
+    "café needle",
 ]
 
 
@@ -138,6 +142,25 @@ def test_a_binary_file_is_not_handed_to_rg_however_small(tmp_path: Path) -> None
     with OpenFiles(root, [b"a.bin", b"b.txt", b"c.txt"]) as held:
         assert sorted(held.files.values()) == [b"b.txt", b"c.txt"]
     root.close()
+
+
+def test_files_without_a_plain_text_are_not_handed_to_rg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        put(tmp_path, f"{number}.txt", f"text {number}\n")
+    put(tmp_path, "utf16.txt", "text 7\n".encode("utf-16"))
+    handed: list[int] = []
+    run = Search.run
+
+    def count_handed(self: Search, arguments: Any, *rest: Any, **more: Any) -> Any:
+        handed.append(len(arguments) - arguments.index("--") - 1)
+        return run(self, arguments, *rest, **more)
+
+    monkeypatch.setattr(Search, "run", count_handed)
+    found = Search(Walk(os.fsencode(tmp_path)), rg.Pattern("text 7")).lines(10)
+    assert [line.path for line in found] == [b"7.txt", b"utf16.txt"]
+    assert handed == [2]
+    assert not Search(Walk(os.fsencode(tmp_path)), rg.Pattern("text 99")).counts(10)
+    assert handed == [2, 1]  # the file `rg` has to translate
 
 
 def test_counts_are_the_numbers_of_lines(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,10 @@ def recorded_programs() -> Iterator[str]:
                 yield from (os.path.normpath(os.path.join(folder, name)) for name in names if name.endswith("/rg"))
 
 
+_PLAIN_TEXT: Final = lazy_pattern(r"(?:[\w ,:;=/<>@%!'\"-]|\\[.()\[\]{}*+?^$|])+")
+"""Characters that stand for themselves to every engine, bare or with a backslash before them; not all there are."""
+
+
 @frozen
 class Pattern:
     """What to look for, as arguments of `rg`."""
@@ -117,6 +121,13 @@ class Pattern:
     ignore_case: bool = False
     multiline: bool = False
     context: int = 0
+
+    @property
+    def literal(self) -> bytes:
+        """The bytes every match is, for a pattern that is plain text; empty for any other."""
+        if self.ignore_case or not _PLAIN_TEXT.fullmatch(self.text):
+            return b""
+        return self.text.replace("\\", "").encode()
 
     def options(self, *, pcre2: bool) -> list[str]:
         """Return the options of ripgrep for the pattern."""

@@ -2,7 +2,8 @@
 
 How a search goes depends on how large the tree turns out to be:
 
-- A small one is walked here to its end, and its files are named to `rg`.
+- A small one is walked here to its end, and its files are named to `rg`. Where the pattern is plain text, those that do
+  not have it are left out: all of them where it would find nothing.
 - Of a large one the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
   lines of every file on all cores, which is as much work as finding them; sorted by path the counts say which few
   files hold the lines asked for, and only those are searched again for their text.
@@ -96,14 +97,19 @@ def has_monstrous_line(fd: int, size: int) -> bool:
 
 
 class OpenFiles:
-    """Regular files opened beneath the search root, passed to `rg` as /proc/self/fd/N; no large binary ones."""
+    """Regular files opened beneath the search root, passed to `rg` as /proc/self/fd/N; no large binary ones.
 
-    def __init__(self, root: Root, files: Sequence[bytes]) -> None:
+    Files that lack the bytes every match has (`needed`) are left out, as far as little has to be read to know it.
+    """
+
+    def __init__(self, root: Root, files: Sequence[bytes], needed: bytes = b"") -> None:
         self.files: dict[bytes, bytes] = {}
         """The name `rg` is given → the path."""
         self.fds: dict[bytes, int] = {}
         self.bytes = self.largest = 0
         """The size of all, and of the largest."""
+        self._needed = needed
+        self._may_read = LITTLE if needed else 0
         try:
             for path in files:
                 if opened := root.open(path):
@@ -139,12 +145,22 @@ class OpenFiles:
 
     def _add(self, path: bytes, fd: int, size: int) -> None:
         # A file that is named `rg` reads to its end, binary or not. Most binary files have a NUL soon.
-        if begins_binary(fd, CHUNK if size > LARGE else GLANCE):
+        if self._lacks_needed(fd, size) or begins_binary(fd, CHUNK if size > LARGE else GLANCE):
             os.close(fd)
             return
         self.fds[path] = fd
         self.bytes, self.largest = self.bytes + size, max(self.largest, size)
         self.files[_name(path, fd)] = path
+
+    def _lacks_needed(self, fd: int, size: int) -> bool:
+        if size >= self._may_read:
+            return False
+        with suppress(OSError):
+            content = os.pread(fd, size + 1, 0)
+            self._may_read -= len(content)
+            # `rg` translates UTF-16, and reads what is added meanwhile.
+            return len(content) <= size and self._needed not in content and not is_utf16(content)
+        return False
 
 
 def _name(path: bytes, fd: int) -> bytes:
@@ -347,7 +363,7 @@ class Search:
         """
         if self.pattern.multiline:
             return None
-        with OpenFiles(self._root, files) as held:
+        with OpenFiles(self._root, files, self.pattern.literal) as held:
             if held.bytes > LITTLE or held.largest >= LARGE:
                 return None
             messages = ripgrep.messages(self._run_on(held.files, held, [*self.line_options(need), "--threads=1"]))
@@ -361,7 +377,7 @@ class Search:
         return [line for lines in by_file.values() for line in lines]
 
     def _lines_of_batch(self, files: Sequence[bytes], need: int) -> list[Line]:
-        with OpenFiles(self._root, files) as held:
+        with OpenFiles(self._root, files, self.pattern.literal) as held:
             long = self._with_too_many_matches(held)
             others = [name for name in held.files if name not in long]
             try:
@@ -392,7 +408,7 @@ class Search:
     def _count_files(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
         found: dict[bytes, int] = {}
         for begin in range(0, len(files), MAX_OPEN_FILES):
-            with OpenFiles(self._root, files[begin : begin + MAX_OPEN_FILES]) as held:
+            with OpenFiles(self._root, files[begin : begin + MAX_OPEN_FILES], self.pattern.literal) as held:
                 run = self._run_on(held.files, held, COUNTING)
                 counted = ((held.files[name], number) for name, number in ripgrep.counts(run))
                 found |= {path: number for path, number in counted if not held.is_binary(path)}
@@ -578,5 +594,7 @@ def count_open_file(fd: int, pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> in
 
 def refuse_bad(pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> None:
     """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
+    if pattern.literal:
+        return
     with open(os.devnull, "rb") as nothing:
         count_open_file(nothing.fileno(), pattern, stop)
