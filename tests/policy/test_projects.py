@@ -13,10 +13,10 @@ from surehand.engine.checking import Checker
 from surehand.policy.policy import Policy
 
 
-def decide(workspace: Path, command: str) -> dict[str, str]:
+def decide(workspace: Path, command: str, mode: str | None = None) -> dict[str, str]:
     app = Surehand(workspace, keep_state=False)
     policy = Policy.from_settings(app.settings, str(workspace))
-    return Checker(policy, app.session, app.registry).check("Bash", {"command": command})
+    return Checker(policy, app.session, app.registry).check("Bash", {"command": command}, mode)
 
 
 def commit_all(folder: Path) -> None:
@@ -57,6 +57,15 @@ STEERED = [
     ("ruff.toml", 'extend = "$HOME/x.toml"\n', "ruff check"),
     ("deep/er/ruff.toml", 'extend = "../../../secret.txt"\n', "ruff check"),
     ("ruff.toml", "extend = [", "ruff check"),
+    ("json.py", "x", "python3 -m json.tool data.json"),
+    ("argparse/__init__.py", "x", "cat data.json | python -m json.tool"),
+    ("_colorize.py", "x", "python3.14 -m json.tool data.json"),
+    ("pip/__init__.py", "x", "python3 -m pip list"),
+    ("sub/json.py", "x", "cd sub && python3 -m json.tool ../data.json"),
+    (".ackrc", "--files-from=/etc/hosts", "ack main"),
+    (".yarnrc.yml", "yarnPath: ./evil.cjs", "yarn --version"),
+    (".pnpmfile.cjs", "x", "pnpm ls"),
+    ("package.json", '{"packageManager": "pnpm@9.0.0"}', "pnpm -v"),
 ]
 
 
@@ -68,7 +77,7 @@ def test_a_read_asks_where_a_file_of_the_folder_steers_it(workspace: Path, name:
     file.write_text(text)
     answer = decide(workspace, command)
     assert answer["decision"] == "ask"
-    assert file.name in answer["reason"]
+    assert name.partition("/")[0] in answer["reason"]
 
 
 @pytest.mark.parametrize(

@@ -728,7 +728,6 @@ pr -o x > y
 ls -la; echo done > x
 git log --oneline > x
 rm -- -x
-yarn --version
 mvn --version
 gradle --version
 dotnet --version

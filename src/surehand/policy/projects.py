@@ -12,6 +12,7 @@ import itertools
 import os
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +29,7 @@ _PINS: dict[str, tuple[str, str]] = {
     "rust-toolchain.toml": (r"cargo|rustc|rustup|rustfmt", r"path|\\u"),
     ".python-version": (r"python[0-9.]*|pip[0-9.]*|black|mypy|ruff", "/"),
     ".ruby-version": (r"ruby|gem", "/"),
-    ".node-version": (r"node|npm|npx|tsc", "/"),
+    ".node-version": (r"node|npm|npx|tsc|yarn|pnpm", "/"),
     ".go-version": (r"go|gofmt", "/"),
     ".java-version": (r"java|javac|javap|jar|jps", "/"),
     ".php-version": (r"php", "/"),
@@ -46,6 +47,10 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "npm": ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"),
     "ruff": ("ruff.toml", ".ruff.toml", "pyproject.toml"),
     "black": ("pyproject.toml",),
+    "isort": (".isort.cfg", "pyproject.toml", "setup.cfg", "tox.ini", ".editorconfig"),
+    "ack": (".ackrc", "_ackrc"),
+    "yarn": (".yarnrc", ".yarnrc.yml", "package.json"),
+    "pnpm": (".npmrc", ".pnpmfile.cjs", ".pnpmfile.mjs", "pnpm-workspace.yaml", "package.json"),
 }
 _LIMIT = 256 * 1024
 _MOST_FOLDERS = 4_000
@@ -61,7 +66,11 @@ def project_problem(effect: RunCommand, request: Request) -> str:
         return ""
     folders = dict.fromkeys(_folder(each.path) for each in effect.implies if isinstance(each, ReadPath))
     upwards = dict.fromkeys(above for folder in folders for above in _upwards(folder))
-    return _pin_problem(program, upwards) or _settings_problem(program, effect, request, upwards, folders)
+    return (
+        _pin_problem(program, upwards)
+        or _module_problem(program, effect, folders)
+        or _settings_problem(program, effect, request, upwards, folders)
+    )
 
 
 def heeds_a_project(program: str) -> bool:
@@ -134,7 +143,57 @@ def _ruff(path: str, effect: RunCommand, request: Request) -> str:
     return ""
 
 
-_JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {"cargo": _cargo, "go": _go, "ruff": _ruff}
+def _javascript(path: str, effect: RunCommand, request: Request) -> str:
+    """Say which file chooses the release of a package manager that runs, or code that it loads."""
+    folder, name = os.path.split(path)
+    if name == "package.json":
+        chooses = re.search(r"packageManager|devEngines|\\u", _read(path))
+        return f"{path} may choose the {effect.words[0]} that runs" if chooses else ""
+    own = folder == os.path.expanduser("~")
+    return "" if own else f"{path} may name code that {effect.words[0]} loads"
+
+
+def _ack(path: str, effect: RunCommand, request: Request) -> str:
+    own = os.path.dirname(path) == os.path.expanduser("~")
+    return "" if own else f"{path} has options for ack"
+
+
+_JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {
+    "cargo": _cargo, "go": _go, "ruff": _ruff, "yarn": _javascript, "pnpm": _javascript, "ack": _ack,
+}  # fmt: skip
+# Modules of Python releases newer than the one that may run here, and the one that `-m` is given.
+_NEWER_MODULES = frozenset({"annotationlib", "compression", "profiling", "pip"})
+
+
+def _imports_from_its_folder(program: str, effect: RunCommand) -> bool:
+    return program.startswith("python") and "-m" in effect.words
+
+
+def _is_python_module(name: str) -> bool:
+    """Return whether a file or folder has the name of a module of Python's own, or begins like those inside it."""
+    module = name.partition(".")[0]
+    return module in sys.stdlib_module_names or module in _NEWER_MODULES or re.match("_[^_]", module) is not None
+
+
+def _module_problem(program: str, effect: RunCommand, folders: dict[str, None]) -> str:
+    """Say which file `python -m` would import in place of a module of Python's own: it looks in its folder first."""
+    if not _imports_from_its_folder(program, effect):
+        return ""
+    try:
+        found = next((path for folder in folders for path in _find_modules(folder)), "")
+    except OSError as problem:
+        return f"whether {program} would import modules of its folder cannot be found out: {problem}"
+    return f"{found} would be imported in place of a module of Python" if found else ""
+
+
+def _find_modules(folder: str) -> Iterator[str]:
+    for name in filter(_is_python_module, os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if "." in name or (os.path.isdir(path) and any(map(_STARTS_A_PACKAGE, os.listdir(path)))):
+            yield path
+
+
+_STARTS_A_PACKAGE = re.compile(r"__init__\.").match
 
 
 def _points_away(path: str, folder: str, request: Request) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from surehand.core.patterns import lazy_pattern
 from surehand.shell.plain import Node
-from surehand.shell.tree import child, children, text
+from surehand.shell.tree import child, children, prints_a_number, text
 from surehand.shell.word import Word
 
 _NUMBER = lazy_pattern(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
@@ -139,6 +139,8 @@ def _is_count(parts: list[Node]) -> bool:
     if len(parts) != 1:
         return False
     part = parts[0]
+    if part["Type"] == "CmdSubst":
+        return not part.get("TempFile") and not part.get("ReplyVar") and prints_a_number(part)
     return _is_count(part.get("Parts", [])) if part["Type"] == "DblQuoted" else counts(part)
 
 

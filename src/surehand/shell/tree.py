@@ -14,7 +14,9 @@ _BEFORE_A_COMMENT = lazy_pattern(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")
 _EXPANDS = lazy_pattern(r"[$`]|[<>]\(")
 _SUBSTITUTES = lazy_pattern(r"`|\$[({]")
 _ESCAPED = lazy_pattern(r"\\.", re.DOTALL)
-_COUNTERS = frozenset(("wc -l", "wc -c", "wc -w", "wc -m", "nproc", "id -u", "id -g", "date +%s"))
+_COUNTERS = frozenset(
+    ("wc -l", "wc -c", "wc -w", "wc -m", "nproc", "id -u", "id -g", "date +%s", "git rev-list --count HEAD")
+)
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 

@@ -9,7 +9,9 @@ code of the project whatever its settings say (`pytest --version`, `mvn -v`, `uv
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from surehand.shell.programs.packages import PIP
 from surehand.shell.programs.record import Form, Program
 from surehand.shell.starts import Started, runner, scripts
 from surehand.shell.word import Word
@@ -42,6 +44,13 @@ _RUSTC_KINDS = (
     "calling-conventions|relocation-models|code-models|tls-models|native-static-libs"
 )
 
+_JSON_TOOL = "--sort-keys --no-ensure-ascii --json-lines --indent: --tab --no-indent --compact @one"
+_X509 = (
+    "-in:r -inform: -noout -text -subject -issuer -serial -dates -startdate -enddate -fingerprint -email -hash "
+    "-subject_hash -issuer_hash -ocsp_uri -ocspid -purpose -pubkey -modulus -alias -ext: -nameopt: -certopt: -dateopt: "
+    "-checkend: -checkhost: -checkemail: -checkip: -md5 -sha1 -sha256 -sha384 -sha512 @none"
+)
+
 _COMPILER = tuple(
     Form(option)
     for option in (
@@ -67,8 +76,16 @@ def _go_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("python", aliases=("python3",), forms=(Form("-VV"),), version="--version --help -V", obeys_folder=True,
-            runs=("python -V", "python -VV"), asks=("python setup.py install",)),
+    # `-m` looks for modules in the folder first: `policy/projects.py` looks whether one there would be taken.
+    Program("python", aliases=("python3", *(f"python3.{minor}" for minor in range(6, 20))),
+            forms=(
+                Form("-VV"),
+                Form("-m json.tool", _JSON_TOOL),
+                *(replace(form, words=f"-m pip {form.words}") for form in PIP),
+            ),
+            version="--version --help -V", obeys_folder=True,
+            runs=("python -V", "python3.12 -VV", "python3 -m json.tool a.json", "python -m pip list"),
+            asks=("python setup.py install", "python -m json.tool a.json b.json", "python -m pip install x")),
     Program("python2", version="--version --help -V", obeys_folder=True, runs=("python2 --version", "python2 -V"),
             asks=("python2 a.py",)),
     Program("ruff",
@@ -86,6 +103,34 @@ PROGRAMS: tuple[Program, ...] = (
     Program("black", forms=(Form("", _BLACK, needs=("--check", "--diff"), everything=True),),
             version="--version --help", obeys_folder=True, quiet={"": {"PYTHONDONTWRITEBYTECODE": "1"}},
             runs=("black --check .", "black --diff src"), asks=("black -c 'x'",)),
+    Program("isort",
+            forms=(
+                Form("", "-c -q -v -m: -l: -w: --check --check-only --diff --df --quiet --verbose --profile: --color "
+                     "--line-length: --skip: --skip-glob: --filter-files --skip-gitignore @walk_operands",
+                     needs=("-c", "--check", "--check-only", "--diff", "--df"), everything=True),
+            ),
+            version="--version --help", obeys_folder=True, quiet={"": {"PYTHONDONTWRITEBYTECODE": "1"}},
+            runs=("isort --check-only src", "isort --diff src/app.py"), asks=("isort src",)),
+    Program("yamllint", forms=(Form("", "-f: -s --format: --strict --no-warnings --list-files @walk", least=1,
+                                    everything=True),),
+            version="--version --help -v", obeys_folder=True, runs=("yamllint config.yaml",),
+            asks=("yamllint -c x config.yaml",)),
+    Program("shellcheck",
+            forms=(
+                Form("", "-f: -e: -i: -o: -s: -S: -W: -C? --format: --exclude: --include: --enable: --shell: "
+                     "--severity: --wiki-link-count: --color? --norc --list-optional @read"),
+            ),
+            version="--version --help -V", runs=("shellcheck script.sh", "shellcheck -S error -f gcc a.sh"),
+            asks=("shellcheck -x a.sh", "shellcheck --rcfile=x a.sh")),
+    Program("hadolint", forms=(Form("", "-f: -t: --format: --ignore: --no-color --failure-threshold: @read"),),
+            version="--version --help -v", runs=("hadolint Dockerfile",), asks=("hadolint -c x Dockerfile",)),
+    Program("clang-format",
+            forms=(
+                Form("", "-n --dry-run --Werror --fallback-style: --lines: --offset: --length: --verbose "
+                     "--sort-includes @read", operand="[^@].*"),
+            ),
+            version="--version --help", runs=("clang-format --dry-run x.c", "clang-format x.c"),
+            asks=("clang-format -i x.c", "clang-format --files=x", "clang-format @x")),
     Program("mypy", version="--version --help -V", obeys_folder=True, runs=("mypy --version", "mypy -V"),
             asks=("mypy .",)),
     Program("node", exact=("-v",), version="--version --help", obeys_folder=True, runs=("node -v", "node --version"),
@@ -116,8 +161,11 @@ PROGRAMS: tuple[Program, ...] = (
             ),
             exact=("-vV", "--version --verbose"), version="--version --help -V", obeys_folder=True, builds=True,
             runs=("rustc --print cfg", "rustc --explain E0308"), asks=("rustc main.rs",)),
-    Program("rustup", version="--version --help -V", obeys_folder=True, runs=("rustup --version", "rustup -V"),
-            asks=("rustup default x",)),
+    Program("rustup",
+            forms=tuple(Form(f"{what} list", "--installed --toolchain: -v --verbose -q --quiet @none")
+                        for what in ("toolchain", "target", "component")),
+            version="--version --help -V", obeys_folder=True, runs=("rustup --version", "rustup toolchain list"),
+            asks=("rustup default x", "rustup show")),
     Program("rustfmt",
             forms=(
                 Form("", "--check -l -q -v --files-with-diff --edition: --style-edition: --color: --quiet --verbose "
@@ -171,9 +219,16 @@ PROGRAMS: tuple[Program, ...] = (
     Program("shfmt",
             forms=(Form("", _SHFMT, needs=("--l", "--d", "--list", "--diff", "--find", "--f"), whole=True),),
             version="--version --help", runs=("shfmt -l .", "shfmt -d a.sh"), asks=("shfmt -w a.sh",)),
-    Program("openssl", forms=(Form("version", "-a -v -b -o -f -p -d -e -m -r -c @none", whole=True),),
-            exact=("version",), version="--version --help -version", runs=("openssl version -a", "openssl version"),
-            asks=("openssl rand -hex 16",)),
+    Program("openssl",
+            forms=(
+                Form("version", "-a -v -b -o -f -p -d -e -m -r -c @none", whole=True),
+                Form("x509", _X509, needs=("--noout",), whole=True),
+                Form("req", "-in:r -inform: -noout -text -subject -pubkey -modulus -nameopt: -reqopt: @none",
+                     needs=("--noout",), whole=True),
+            ),
+            exact=("version",), version="--version --help -version",
+            runs=("openssl version -a", "openssl x509 -in a.crt -noout -text"),
+            asks=("openssl rand -hex 16", "openssl x509 -in a.crt -out x", "openssl x509 -noout -engine ./x.so")),
     Program("gdb", aliases=("lldb",), version="--version --help", starts=runner("--args", "--"),
             runs=("gdb --version", "lldb --version"), asks=("gdb -p 1",)),
     Program("perf", starts=runner("stat", "record", "trace", "mem"), asks=("perf stat ls",)),

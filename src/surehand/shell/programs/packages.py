@@ -10,7 +10,7 @@ from surehand.shell.starts import runner
 
 _NAME = r"[A-Za-z0-9@][\w@.+/-]*"  # of a package: neither an option nor a path
 
-_PIP = (
+PIP = (
     Form("list", "-v --format: --not-required --user --local --verbose --path:r -l @none"),
     Form("show", "-fv --files --verbose -q @text"),
     Form("freeze", "-l --local --user --all --exclude: @none"),
@@ -19,7 +19,9 @@ _PIP = (
     Form("help", "@text"),
     Form("cache dir"),
     Form("cache info"),
+    Form("inspect", "--local --user @none"),
 )
+"""With which words `pip` only reads; the same words follow `python -m pip`."""
 _PACKAGE_RUNNER = runner("exec", "x", "dlx")
 
 
@@ -35,7 +37,8 @@ def _tell_version(programs: str, version: str = "--version --help", builds: bool
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("pip", aliases=("pip3",), forms=_PIP, version="--version --help -V", obeys_folder=True, builds=True,
+    Program("pip", aliases=("pip3", *(f"pip3.{minor}" for minor in range(6, 20))), forms=PIP,
+            version="--version --help -V", obeys_folder=True, builds=True,
             runs=("pip cache dir", "pip cache info"), asks=("pip uninstall -y x",)),
     Program("npm",
             forms=(
@@ -46,6 +49,7 @@ PROGRAMS: tuple[Program, ...] = (
                      "@text") for words in ("ls", "list")),
                 *(Form(words, "--json @text", operand=_NAME, least=1) for words in ("explain", "why")),
                 Form("pkg get", "--json @text", operand=r"[\w.@/\[\]-]+"),
+                *(Form(f"config {words}", "-l --long @none") for words in ("list", "ls")),
                 Form("query", "@text"),
                 Form("run", "--json @none"),
                 Form("run-script", "--json @none"),
@@ -55,7 +59,16 @@ PROGRAMS: tuple[Program, ...] = (
             quiet={"": {"npm_config_offline": "true", "npm_config_update_notifier": "false",
             "npm_config_logs_max": "0"}}, starts=_PACKAGE_RUNNER, builds=True, runs=("npm ls -g", "npm root -g"),
             asks=("npm i -D typescript",)),
-    Program("pnpm", aliases=("yarn",), starts=_PACKAGE_RUNNER, builds=True, asks=("pnpm install",)),
+    Program("pnpm",
+            forms=(
+                *(Form(words, "--depth: --json --long --parseable --prod --dev -P -D -g --global @text", operand=_NAME)
+                  for words in ("list", "ls", "why")),
+                Form("root", "-g --global @none"),
+            ),
+            version="--version -v", obeys_folder=True, starts=_PACKAGE_RUNNER, builds=True,
+            runs=("pnpm -v", "pnpm ls --depth=0", "pnpm why react"), asks=("pnpm install", "pnpm -C x ls")),
+    Program("yarn", version="--version -v", obeys_folder=True, starts=_PACKAGE_RUNNER, builds=True,
+            runs=("yarn --version",), asks=("yarn install", "yarn list")),
     Program("bun", version="--version --help", starts=_PACKAGE_RUNNER, builds=True, runs=("bun --version",),
             asks=("bun install",)),
     Program("bunx", aliases=("pnpx",), starts=runner(), asks=("bunx a.txt",)),
@@ -64,12 +77,32 @@ PROGRAMS: tuple[Program, ...] = (
     Program("uvx", version="--version --help", starts=runner(), runs=("uvx --version",), asks=("uvx x",)),
     Program("poetry", starts=runner("run"), builds=True, asks=("poetry run x",)),
     Program("pdm", aliases=("pipenv", "hatch", "rye"), starts=runner("run"), asks=("pdm a.txt",)),
-    Program("pipx", version="--version --help", starts=runner("run"), runs=("pipx --version",), asks=("pipx run x",)),
-    Program("conda", starts=runner("run"), asks=("conda run x",)),
+    Program("pipx", forms=(Form("list", "--short --json --include-injected @none"),), version="--version --help",
+            starts=runner("run"), runs=("pipx --version", "pipx list"), asks=("pipx run x",)),
+    Program("conda", aliases=("mamba",),
+            forms=(
+                Form("list", "-n: -f -e --name: --json --export --explicit --full-name @text", operand=r"[\w.+-]+"),
+                *(Form(words, "--json -e --envs @none") for words in ("env list", "info")),
+            ),
+            version="--version --help -V", starts=runner("run"), runs=("conda list", "conda env list"),
+            asks=("conda run x", "conda list -p x")),
     Program("dotenv", starts=runner("run"), asks=("dotenv a.txt",)),
     Program("bundle", starts=_PACKAGE_RUNNER, builds=True, asks=("bundle exec x",)),
-    Program("gem", version="--version --help", obeys_folder=True, runs=("gem --version",), asks=("gem list -r",)),
-    Program("mise", aliases=("asdf", "rbenv", "pyenv"), starts=_PACKAGE_RUNNER, asks=("mise a.txt",)),
+    Program("gem",
+            forms=(
+                *(Form(words, "-l -i -a -d --local --all --installed --details --versions @text", operand=r"[\w.^$-]+")
+                  for words in ("list", "query")),
+                *(Form(words, "@text", operand="[a-z]+") for words in ("env", "environment")),
+                Form("which", "@text", operand=r"[\w/-]+"),
+            ),
+            version="--version --help -v", obeys_folder=True, runs=("gem --version", "gem list", "gem env"),
+            asks=("gem list -r",)),
+    Program("mise", aliases=("asdf",), starts=_PACKAGE_RUNNER, asks=("mise a.txt",)),
+    Program("pyenv", aliases=("rbenv", "nodenv"),
+            forms=(Form("versions", "--bare @none"), Form("version"), Form("root"), Form("global"), Form("local"),
+                   Form("version-name"), Form("version-file"), Form("which", "@text", operand=r"[\w.-]+")),
+            version="--version --help", starts=_PACKAGE_RUNNER, runs=("pyenv versions", "rbenv version"),
+            asks=("pyenv global 3.12", "pyenv exec ls")),
     Program("direnv", starts=_PACKAGE_RUNNER, asks=("direnv a.txt",)),
     Program("dpkg",
             forms=(
@@ -121,15 +154,15 @@ PROGRAMS: tuple[Program, ...] = (
     Program("gh", exact=("version",), version="--version --help", runs=("gh --version",), asks=("gh pr view 1",)),
     Program("nginx", exact=("-v",), version="--version --help -V", runs=("nginx -V", "nginx -v"),
             asks=("nginx a.txt",)),
-    *_tell_version("R Rscript aws az btop cabal clang-format clang-tidy code cpp ctags delta difft dune elixir eslint "
-        "fzf gcloud gfortran glow gpg htop julia ldd lsd luajit ncdu nix nvcc nvim opam pandoc pre-commit prettier "
-        "protoc redis-cli shellcheck stack surehand svn vim virtualenv"),
+    *_tell_version("R Rscript aws az btop cabal clang-tidy code cpp ctags delta difft dune elixir eslint "
+        "fzf gcloud gfortran glow gpg htop julia ld ldd lsd luajit ncdu nix nvcc nvim opam pandoc pre-commit prettier "
+        "protoc redis-cli stack surehand svn vim virtualenv"),
     *_tell_version("ant bazel gradle gradlew jest mix mocha msbuild mvn mvnw nox pytest rake sbt terraform tox "
         "vitest xcodebuild", "", builds=True),
     *_tell_version("deno ghc mysql nano psql tmux", "--version --help -V"),
     *_tell_version("gmake make", "--version --help -v", builds=True),
     *_tell_version("meson ninja", builds=True),
-    *_tell_version("ffmpeg screen sqlite3", "--version --help -version"),
+    *_tell_version("ffmpeg kotlin kotlinc screen sqlite3", "--version --help -version"),
     *_tell_version("cmake", "--version --help -version", builds=True),
     *_tell_version("emacs", "--version --help -V -version"),
 )  # fmt: skip

@@ -78,8 +78,20 @@ PROGRAMS: tuple[Program, ...] = (
             "--count --color --nocolor --depth: --files-with-matches --files-without-matches --filename "
             "--nofilename --heading --noheading --hidden --ignore: --ignore-case --ignore-dir: --literal "
             "--max-count: --numbers --nonumbers --only-matching --smart-case --stats --vimgrep --word-regexp "
-            "@pattern", exit_1_means_no=True, runs=("ag -l main", "ag TODO src"), asks=("ag --pager=./x foo",)),
-    Program("ack", kind="search", exit_1_means_no=True, asks=("ack --ackrc=./x y",)),
+            "--cc --cpp --css --go --html --java --js --json --make --markdown --md --php --py --python --ruby --rust "
+            "--shell --sql --ts --xml --yaml @pattern", exit_1_means_no=True, runs=("ag -l main", "ag --py TODO src"),
+            asks=("ag --pager=./x foo",)),
+    # A project's `.ackrc` may not name a pager or an output, of which ack would make code.
+    Program("ack", kind="search",
+            reads="-cfghHilLnoQrRsSvw1 -A: -B: -C? -m: --after-context: --before-context: --context? --break "
+            "--no-break --color --no-color --nocolor --colour --count --column --files-with-matches "
+            "--files-without-matches --filename --no-filename --group --nogroup --heading --noheading "
+            "--ignore-case --ignore-dir: --ignore-directory: --ignore-file: --noignore-dir: --literal --max-count: "
+            "--no-recurse --passthru --print0 --recurse --show-types --smart-case --no-smart-case --sort-files "
+            "--type: --types -t: -T: --help-types --cc --cpp --css --go --html --java --js --json --make --markdown "
+            "--perl --php --py --python --ruby --rust --shell --sql --ts --xml --yaml @pattern_or_files",
+            exit_1_means_no=True, obeys_folder=True, runs=("ack main", "ack -l --python TODO src"),
+            asks=("ack --ackrc=./x y", "ack --pager=./x y", "ack --output='$x' y", "ack -x y")),
     Program("fd", kind="search",
             reads="-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: -j: -o: -M: --hidden --no-ignore --no-ignore-vcs "
             "--unrestricted --case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path "

@@ -150,6 +150,10 @@ PROGRAMS: tuple[Program, ...] = (
                      "" "--ignore-blank-lines --left-column --suppress-common-lines --width: --minimal @read"),
             ),
             runs=("sdiff a.txt b.txt", "sdiff a.txt"), asks=("sdiff --output=x a b",)),
+    Program("diff3", kind="read",
+            reads="-aAeEiTxX3m --text --show-all --ed --show-overlap --easy-only --overlap-only --merge --initial-tab "
+            "--strip-trailing-cr --label: -L: @read", exit_1_means_no=True, runs=("diff3 a.txt b.txt README.md",),
+            asks=("diff3 --diff-program=./x a b c",)),
     Program("cmp", kind="read",
             reads="-bls -i: -n: --print-bytes --verbose --ignore-initial: --bytes: --quiet --silent * @read",
             exit_1_means_no=True, runs=("cmp a.bin b.bin", "cmp a.txt b.txt"), asks=("cmp --output=out a.txt",)),
@@ -176,6 +180,16 @@ PROGRAMS: tuple[Program, ...] = (
             "--argjson:: --args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 @filter",
             check=refusing(_JQ_READS_MORE, "the filter of `jq` may read other files"),
             runs=("jq -n '1+1'", "jq . *.json"), asks=("jq -n env",)),
+    # It loads nothing that a document names, but with options that load DTDs, entities or includes (`--c14n` does,
+    # too). What it is given as a file may be an address.
+    Program("xmllint", kind="read",
+            forms=(
+                Form("", "--noout --format --pretty: --xpath: --recover --nonet --noblanks --nocdata --nsclean --huge "
+                     "--html --quiet --nowarning --encode: --dropdtd --timing @read",
+                     operand="[^:]+"),
+            ),
+            version="--version", runs=("xmllint --noout a.xml", "xmllint --xpath '//a/text()' a.xml"),
+            asks=("xmllint --noent a.xml", "xmllint --output x a.xml", "xmllint http://host.test/a.xml")),
     Program("yq", kind="read",
             reads="-ncrRPCMejN -I: -o: -p: --null-input --raw-output --prettyPrint --colors --no-colors "
             "--exit-status --indent: --output-format: --input-format: --no-doc --unwrapScalar? -y -Y @filter",
