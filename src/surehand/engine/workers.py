@@ -39,6 +39,8 @@ class Workers:
                 value, problem = context.run(function), None
             except BaseException as raised:  # handed to the caller, whatever it is
                 value, problem = None, raised
+            with self._lock:  # before anybody hears of it: what comes next then finds this thread, not none
+                self._idle += 1
             try:
                 loop.call_soon_threadsafe(_set_outcome, future, value, problem)
             except RuntimeError:
@@ -71,8 +73,6 @@ class Workers:
                     self._idle -= 1
                 return
             job()
-            with self._lock:
-                self._idle += 1
 
 
 def _set_outcome(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
