@@ -7,7 +7,7 @@ import typing
 from typing import Annotated, Any, Literal, cast
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from surehand import Field, Tool, tool
 from surehand.core.frozen import names_of
@@ -115,3 +115,13 @@ def test_a_slip_in_an_option_of_a_tool_is_seen_by_the_type_checker() -> None:
     assert set(ToolOptions.__annotations__) == {
         name for name in names_of(Tool) if name not in ("run", "args", "arguments")
     }
+
+
+async def test_a_validator_in_a_hint_is_applied_once() -> None:
+    @tool(read_only=True)
+    async def count_on(number: Annotated[int, AfterValidator(lambda number: number + 1)] = 0) -> str:
+        "Count on."
+        return f"{number}"
+
+    async with scratch_app(tools=[count_on]) as app:
+        assert (await app.call("count_on", {"number": 1})).output == "2"

@@ -266,7 +266,7 @@ class FunctionArguments(_Parsing):
             )
             if field_name != name:
                 info.alias = info.validation_alias = info.serialization_alias = name
-            fields[field_name] = (hint, info)
+            fields[field_name] = (info.annotation, info)  # the hint's own validators are in `info`, once
         config = ConfigDict(frozen=True, extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True)
         return create_model(self.function.__name__, __config__=config, **fields)
 
