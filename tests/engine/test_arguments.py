@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import typing
 from typing import Annotated, Any, Literal, cast
 
@@ -125,3 +126,23 @@ async def test_a_validator_in_a_hint_is_applied_once() -> None:
 
     async with scratch_app(tools=[count_on]) as app:
         assert (await app.call("count_on", {"number": 1})).output == "2"
+
+
+async def test_what_is_wrong_is_explained_off_the_loop() -> None:
+    """The first wrong arguments import what mends and explains them, a fifth of a second."""
+    loop, where = threading.get_ident(), list[bool]()
+
+    def look(count: int) -> int:
+        where.append(threading.get_ident() == loop)
+        return count
+
+    @tool(read_only=True)
+    async def choose(count: Annotated[int, AfterValidator(look)], word: str = "") -> str:
+        "Choose."
+        return f"{count}"
+
+    async with scratch_app(tools=[choose]) as app:
+        for args in ({"count": 1}, {"count": 2}, {"count": 3, "wrod": "x"}):
+            await app.call("choose", args)
+    assert where[:2] == [False, True]  # the model is made in a thread; what fits is checked where the call stands
+    assert not where[-1]

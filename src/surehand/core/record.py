@@ -146,6 +146,12 @@ class Record:
         plain = _plain(cls, raw, nested=not strict)
         return cls._of(plain if plain is not None else _check_by_pydantic(cls, raw, strict=strict))
 
+    @classmethod
+    def parse_plain(cls, raw: Mapping[str, Any]) -> Self | None:
+        """Return the record `raw` describes where every value plainly fits; None where pydantic must look at it."""
+        plain = _plain(cls, raw)
+        return None if plain is None else cls._of(plain)
+
     def faults(self) -> Iterable[tuple[str, str]]:
         """Yield (field, what is wrong) for what types cannot say; a tool's arguments with faults are invalid."""
         return ()

@@ -56,6 +56,8 @@ class InvalidArguments(Exception):
 class Arguments(Protocol):
     """Where a tool's arguments are described and checked."""
 
+    __slots__ = ()
+
     def schema(self) -> Schema:
         """Return the JSON Schema (2020-12) of the arguments."""
         ...
@@ -64,22 +66,20 @@ class Arguments(Protocol):
         """Return the checked arguments; raise InvalidArguments. Strict takes no value of another type."""
         ...
 
-    def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return the checked arguments; raise pydantic's ValidationError, whatever describes them."""
-        ...
-
     def problems(self) -> list[str]:
         """Return why this description itself is unusable, or an empty list."""
         ...
 
+    def is_slow(self, raw: object) -> bool:
+        """Tell whether checking these values may take more than a moment: then it is done in a thread."""
+        return False
 
-class _Parsing:
-    """What all descriptions of arguments share: the way in for people, who know pydantic's error."""
-
-    __slots__ = ()
-
-    def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        raise NotImplementedError
+    def check_at_once(self, raw: Mapping[str, Any]) -> Any | None:
+        """Return the checked arguments; None where `check` would take more than a moment, or has faults to explain."""
+        try:
+            return None if self.is_slow(raw) else self.check(raw)
+        except InvalidArguments:
+            return None
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         """Return the checked arguments; raise pydantic's ValidationError, whatever describes them."""
@@ -100,7 +100,7 @@ class _Parsing:
         raise ValidationError.from_exception_data("arguments", lines)
 
 
-class ModelArguments(_Parsing):
+class ModelArguments(Arguments):
     """Arguments described by a pydantic model."""
 
     __slots__ = ("_invalid", "_schema", "_validate", "model")
@@ -128,6 +128,10 @@ class ModelArguments(_Parsing):
         except self._invalid as error:
             raise InvalidArguments(model_faults(error, self.model)) from None
 
+    def is_slow(self, raw: object) -> bool:
+        """Say so once: making the validator imports pydantic."""
+        return self._validate is None
+
     def _compile(self) -> Callable[..., Any]:
         """Take the validator out from behind its classmethod: it is on the path of every call."""
         from pydantic_core import ValidationError
@@ -146,7 +150,7 @@ class ModelArguments(_Parsing):
         return []
 
 
-class RecordArguments(_Parsing):
+class RecordArguments(Arguments):
     """Arguments described by a `Record`, as the built-in tools have them."""
 
     __slots__ = ("_schema", "record")
@@ -176,12 +180,17 @@ class RecordArguments(_Parsing):
             raise InvalidArguments(faults)
         return parsed
 
+    def check_at_once(self, raw: Mapping[str, Any]) -> Any | None:
+        """Return the checked arguments where they plainly fit; pydantic, which explains the others, is not imported."""
+        parsed = self.record.parse_plain(raw)
+        return None if parsed is None or any(parsed.faults()) else parsed
+
     def problems(self) -> list[str]:
         """Return what is wrong with the schema itself."""
         return ModelArguments(self.record.pydantic_model()).problems()
 
 
-class FunctionArguments(_Parsing):
+class FunctionArguments(Arguments):
     """Arguments described by a function's signature, type hints and docstring; the model is made on first use."""
 
     __slots__ = ("_model", "_pairs", "context_parameter", "function", "hidden", "names")
@@ -211,6 +220,10 @@ class FunctionArguments(_Parsing):
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
         """Return checked arguments; raise InvalidArguments with every fault."""
         return (self._model or self.model).check(raw, strict=strict)
+
+    def is_slow(self, raw: object) -> bool:
+        """Say so once: making the model imports pydantic."""
+        return self._model is None or self._model.is_slow(raw)
 
     def problems(self) -> list[str]:
         """Return what is wrong with the schema itself."""
@@ -288,7 +301,7 @@ def _surely_has_schema(hint: object) -> bool:
     return typing.get_origin(hint) in _PLAIN_ORIGINS and all(each is ... or _surely_has_schema(each) for each in inner)
 
 
-class ForeignArguments(_Parsing):
+class ForeignArguments(Arguments):
     """Arguments described by raw JSON Schema (2020-12 unless it says otherwise), validated all the same."""
 
     __slots__ = ("_brief", "_checks", "_schema", "_validator", "_work")

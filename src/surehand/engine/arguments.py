@@ -16,6 +16,18 @@ from surehand.core.schema_limits import follow
 from surehand.core.tool import Tool
 
 
+def check_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+    """Return the checked arguments and a receipt of repairs, where any were needed; raise `invalid_args` otherwise."""
+    given: Any = call.args
+    if type(given) is dict and BROKEN_ARGUMENTS in given:  # a model wrote no JSON
+        message = f"the arguments of {tool.name} are not JSON: {str(call.args[BROKEN_ARGUMENTS])[:200]}"
+        raise ToolFailure(message, code="invalid_args", hint="Send one JSON object.")
+    try:
+        return tool.arguments.check(call.args), ()
+    except InvalidArguments:
+        return repair_arguments(tool, call)
+
+
 def repair_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
     """Return checked arguments and a receipt of repairs; raise `invalid_args` with every fault."""
     refused: list[Fault] = []
@@ -51,13 +63,6 @@ def _rename(tool: Tool, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
             found[own] = meant
             notes.append(f"{own}: {said!r} was read as {meant!r}")
     return found, notes
-
-
-def broken(tool: Tool, call: ToolCall) -> ToolFailure:
-    """Return the failure of a call whose arguments a model wrote in no JSON."""
-    shown = str(call.args[BROKEN_ARGUMENTS])[:200]
-    message = f"the arguments of {tool.name} are not JSON: {shown}"
-    return ToolFailure(message, code="invalid_args", hint="Send one JSON object.")
 
 
 def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:

@@ -16,9 +16,8 @@ from surehand.core.effects import RemoteCall, RunCommand
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.frozen import replace_values
 from surehand.core.names import split_full_name
-from surehand.core.schema import InvalidArguments
 from surehand.core.tool import Tool
-from surehand.engine.arguments import repair_arguments
+from surehand.engine.arguments import check_arguments
 from surehand.engine.ask import Permissions, apply_own_word
 from surehand.engine.errors import unknown_tool
 from surehand.policy.approvals import Nobody
@@ -93,11 +92,7 @@ class Checker:
     def _parse_call(self, tool: Tool, call: ToolCall) -> tuple[ToolContext, Any]:
         settings = self.session.settings.tools.get(tool.name)
         ctx = ToolContext(call, self.session, lambda progress: None, settings.custom if settings else {})
-        try:
-            parsed = tool.arguments.check(call.args)
-        except InvalidArguments:
-            parsed, _ = repair_arguments(tool, call)
-        return ctx, parsed
+        return ctx, check_arguments(tool, call)[0]
 
     def _remote(self, name: str) -> Request:
         """Return the facts of a call to a server's tool that is not connected here: its name is all there is."""

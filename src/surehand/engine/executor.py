@@ -19,7 +19,6 @@ from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
-from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.tool import Tool
 from surehand.engine.ask import Permissions, check_and_preview, discard_dry_run, narrow
 from surehand.engine.bus import Bus
@@ -206,7 +205,8 @@ class Executor:
             tool = view.get(call.name) or await self._seek_tool(call, view)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
-            ctx, args, repairs = await self._check_arguments_off_loop(call, tool, session)
+            ctx = self._make_context(call, tool, session)
+            args, repairs = await self._check_arguments(call, tool)
             decision = await self.permissions.decide(tool, args, ctx, self.workers)
             if tool.check_permission is not None:
                 decision, _ = await narrow(tool, args, ctx, decision, self.workers)
@@ -266,8 +266,9 @@ class Executor:
         """Return the policy's verdict on a call and why, without running or asking; `error` for one that cannot run."""
         try:
             tool = self._resolve(call, view)
-            ctx, args, _ = self._check_arguments(call, tool, session)
-            decision = self.policy.judge(self.permissions.request(tool, args, ctx))
+            args, _ = _check_with_repairs(tool, call)
+            request = self.permissions.request(tool, args, self._make_context(call, tool, session))
+            decision = self.policy.judge(request)
         except ToolFailure as failure:
             return "error", failure.message
         return decision.verdict, decision.reason
@@ -320,9 +321,7 @@ class Executor:
             raise ToolFailure(f"{tool.name} is switched off", code="tool_unavailable", hint=SWITCHED_OFF)
         return self.lifecycle.state(tool.name) in ("ready", "executing", "error")
 
-    def _check_arguments(
-        self, call: ToolCall, tool: Tool, session: Session
-    ) -> tuple[ToolContext, Any, tuple[str, ...]]:
+    def _make_context(self, call: ToolCall, tool: Tool, session: Session) -> ToolContext:
         settings = session.settings.tools.get(tool.name)
         bus = self.bus
 
@@ -333,22 +332,14 @@ class Executor:
         def permits(effect: Any) -> bool:
             return self.permissions.permits(tool, effect, session)
 
-        ctx = ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
-        given: Any = call.args
-        if type(given) is dict and BROKEN_ARGUMENTS in given:  # a tool whose schema takes anything must not get it
-            raise _broken_arguments(tool, call)
-        try:
-            return ctx, tool.arguments.check(call.args), ()
-        except InvalidArguments:
-            return ctx, *_repair_arguments(tool, call)
+        return ToolContext(call, session, report, settings.custom if settings else _NO_OPTIONS, permits)
 
-    async def _check_arguments_off_loop(
-        self, call: ToolCall, tool: Tool, session: Session
-    ) -> tuple[ToolContext, Any, tuple[str, ...]]:
-        """Check the arguments, in a thread where a foreign schema may take more than a moment."""
-        if isinstance(tool.arguments, ForeignArguments) and tool.arguments.is_slow(call.args):
-            return await self.workers.submit(lambda: self._check_arguments(call, tool, session))
-        return self._check_arguments(call, tool, session)
+    async def _check_arguments(self, call: ToolCall, tool: Tool) -> tuple[Any, tuple[str, ...]]:
+        """Return the checked arguments and what was mended in them; in a thread where that takes more than a moment."""
+        given: Any = call.args
+        broken = type(given) is dict and BROKEN_ARGUMENTS in given  # a tool whose schema takes anything must not get it
+        args = None if broken else tool.arguments.check_at_once(call.args)
+        return (args, ()) if args is not None else await self.workers.submit(partial(_check_with_repairs, tool, call))
 
     async def _judge(
         self,
@@ -362,7 +353,8 @@ class Executor:
 
         The last two are what changed its arguments: the tool's own word, and repairs.
         """
-        ctx, args, repairs = await self._check_arguments_off_loop(call, tool, session)
+        ctx = self._make_context(call, tool, session)
+        args, repairs = await self._check_arguments(call, tool)
         ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(make_child_call, self, tool, args)
         if facts is not None:
             ctx.go_on_from(facts)
@@ -578,17 +570,10 @@ async def _with_compensation(prepared: Prepared, result: ToolResult) -> ToolResu
     return await asyncio.to_thread(record_compensation, prepared, result)
 
 
-def _broken_arguments(tool: Tool, call: ToolCall) -> ToolFailure:
-    from surehand.engine.arguments import broken  # lazy: the repair of arguments, 5 ms; most calls need none
+def _check_with_repairs(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
+    from surehand.engine.arguments import check_arguments  # lazy: arguments, 8 ms
 
-    return broken(tool, call)
-
-
-def _repair_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
-    """Mend what plainly means one thing; otherwise fail with every fault, its path and an example."""
-    from surehand.engine.arguments import repair_arguments  # lazy: arguments, 8 ms
-
-    return repair_arguments(tool, call)
+    return check_arguments(tool, call)
 
 
 def truncate_middle(text: str, limit: int) -> str:

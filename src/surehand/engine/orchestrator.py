@@ -19,10 +19,8 @@ from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.schema import InvalidArguments
 from surehand.core.session import Kept, Session
-from surehand.core.tool import Tool
-from surehand.engine.arguments import repair_arguments
+from surehand.engine.arguments import check_arguments
 
 if TYPE_CHECKING:
     from surehand.core.events import Progress
@@ -92,7 +90,7 @@ def is_safe(call: ToolCall, view: View, session: Session, facts: dict[str, Any] 
         ctx = ToolContext(call, session, _unheard, settings.custom if settings else {})
         if facts is not None:
             ctx.go_on_from(facts)
-        return bool(tool.concurrency_safe(_arguments(tool, call), ctx))
+        return bool(tool.concurrency_safe(check_arguments(tool, call)[0], ctx))
     except ToolFailure:
         return True
     except Exception:  # a flag that cannot be had is never the careless answer
@@ -293,13 +291,6 @@ def _batch(
     times = [estimate(calls[at].name) for at in positions] if estimate else [0.0]
     expected = max(max(times), sum(times) / limit)
     return Batch(number, tuple(positions), safe, max(priorities.values()), expected)
-
-
-def _arguments(tool: Tool, call: ToolCall) -> Any:
-    try:
-        return tool.arguments.check(call.args)
-    except InvalidArguments:
-        return repair_arguments(tool, call)[0]
 
 
 def _unheard(said: Progress | BaseException) -> None:
