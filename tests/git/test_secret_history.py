@@ -45,6 +45,14 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def make(folder: Path) -> Path:
+    """Make a repository with one commit."""
+    folder.mkdir()
+    git("init", "-q", "-b", "main", cwd=folder)
+    commit(folder, "one", a="1\n")
+    return folder
+
+
 def verdict(app: Surehand, command: str, mode: str = "default") -> str:
     return Checker(app.policy, app.session, app.registry).check("Bash", {"command": command}, mode)["decision"]
 
@@ -282,3 +290,100 @@ async def test_where_no_sandbox_leaves_them_out_staged_secrets_and_both_ends_of_
         for command in ("git diff --cached", "git diff --staged -- .", "git diff HEAD", "git diff-index -p HEAD"):
             assert verdict(app, command) != "allow", command
         assert verdict(app, "git diff a") == "allow"
+
+
+async def test_content_that_is_named_by_itself_is_printed_whatever_the_options_say(repository: Path) -> None:
+    blob = git("rev-parse", "dirty:conf/.env", cwd=repository).strip()
+    git("tag", "content", blob, cwd=repository)
+    harmless = git("rev-parse", "HEAD:a", cwd=repository).strip()
+    async with scratch_app(repository) as app:
+        for command in (
+            f"git show {blob}",
+            f"git show -s {blob[:12]}",
+            "git show --stat content",
+            "git show --name-only content HEAD",
+            "git tag -l --format='%(raw)'",
+            "git for-each-ref --format='%(*raw)'",
+            f"git diff -a {blob} HEAD:a",
+        ):
+            assert verdict(app, command) != "allow", command
+        for command in (f"git show {harmless}", "git show --stat HEAD", "git show --stat clean -- a", "git show -s"):
+            assert verdict(app, command) == "allow", command
+
+
+async def test_which_commits_are_shown_is_taken_as_git_takes_it(tmp_path: Path) -> None:
+    repository = make(tmp_path / "r")
+    git("checkout", "-q", "-b", "side", cwd=repository)
+    commit(repository, "two", _DOT_env="KEY=canary \n")
+    commit(repository, "three", _DOT_env=None)
+    git("checkout", "-q", "main", cwd=repository)
+    for number in range(3):
+        commit(repository, f"later {number}", a=str(number))
+    async with scratch_app(repository) as app:
+        assert verdict(app, "git log -p -2") == "allow"
+        for command in (
+            "git log -p main --not ^side",
+            "git log -p --not side..main",
+            "git log -p side -1 -n 5",
+            "git log -p side -n -1",
+            "git log --check side",
+        ):
+            assert verdict(app, command) != "allow", command
+        git("merge", "-q", "-m", "merge", "side", cwd=repository)
+        assert verdict(app, "git log -p -2") == "allow"
+        assert verdict(app, "git log -p -2 --graph") != "allow", "it shows the branch before what is newer"
+
+
+@pytest.mark.parametrize("how", ["replace", "grafts"])
+async def test_commits_that_stand_for_others_ask(tmp_path: Path, how: str) -> None:
+    repository = make(tmp_path / "r")
+    clean = git("rev-parse", "HEAD", cwd=repository).strip()
+    git("checkout", "-q", "--orphan", "other", cwd=repository)
+    commit(repository, "other", _DOT_env="KEY=canary\n")
+    other = git("rev-parse", "HEAD", cwd=repository).strip()
+    git("checkout", "-q", "main", cwd=repository)
+    async with scratch_app(repository) as app:
+        assert verdict(app, "git log -p") == "allow"
+        if how == "replace":
+            git("replace", clean, other, cwd=repository)
+        else:
+            (repository / ".git/info/grafts").write_text(f"{clean} {other}\n")
+        for command in ("git log -p", "git --no-replace-objects show HEAD"):
+            assert verdict(app, command) != "allow", command
+
+
+async def test_what_git_takes_for_unchanged_is_searched_in_the_index(tmp_path: Path) -> None:
+    repository = make(tmp_path / "r")
+    commit(repository, "two", _DOT_env="KEY=canary\n")
+    async with scratch_app(repository) as app:
+        assert verdict(app, "git grep KEY") == "allow"
+        git("update-index", "--assume-unchanged", ".env", cwd=repository)
+        assert verdict(app, "git grep KEY") != "allow"
+        assert verdict(app, "git grep -l KEY") == "allow"
+
+
+async def test_secrets_of_submodules_count_where_their_changes_are_printed(tmp_path: Path) -> None:
+    repository = make(tmp_path / "r")
+    commit(make(repository / "inner"), "two", _DOT_env="KEY=canary\n")
+    git("add", "-A", cwd=repository)
+    git("commit", "-q", "-m", "three", cwd=repository)
+    async with scratch_app(repository) as app:
+        for command in ("git log -p --submodule=diff", "git show --submodule=diff"):
+            assert verdict(app, command) != "allow", command
+        for command in ("git log -p", "git show", "git show --submodule=log"):
+            assert verdict(app, command) == "allow", command
+
+
+@pytest.mark.parametrize("name", [".ENV", ".env~", "id_rsa.bak", "keys/Server.PEM", "x/.AWS/credentials"])
+async def test_a_difference_asks_about_secrets_whose_names_git_cannot_be_told(tmp_path: Path, name: str) -> None:
+    repository = make(tmp_path / "r")
+    (repository / name).parent.mkdir(parents=True, exist_ok=True)
+    for text in ("KEY=canary\n", ""):
+        (repository / name).write_text(text)
+        git("add", "-A", "-f", cwd=repository)
+        git("commit", "-q", "-m", "x", cwd=repository)
+    async with scratch_app(repository) as app:
+        for command in ("git diff HEAD~1", "git diff HEAD~1 HEAD -- .", "git diff-index -p HEAD~1"):
+            assert verdict(app, command) != "allow", command
+        for command in ("git diff", "git diff a", "git diff HEAD~2 HEAD~2"):
+            assert verdict(app, command) == "allow", command

@@ -184,5 +184,7 @@ async def test_where_nothing_leaves_it_out_a_difference_asks(
         monkeypatch.setattr(probe, "abilities", lambda: type(here)(**{**fields, "namespaces": False}))
     (repository / ".env").write_text("KEY=canary-2\n")
     async with scratch_app(repository, approve=False, settings=settings) as app:
-        assert not (await sh(app, "git diff")).ok
+        searches = ("git grep KEY", "git grep --untracked KEY") if mode != "off" else ()  # where off, none asks
+        for command in ("git diff", "git status -v", "git status -bvv", *searches):
+            assert not (await sh(app, command)).ok, command
         assert (await sh(app, "git status --short")).data["stdout"] == " M .env\n"

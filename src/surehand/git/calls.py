@@ -9,14 +9,17 @@ from typing import Final, Literal, TypeAlias
 from surehand.core.frozen import frozen
 from surehand.core.patterns import lazy_pattern
 
-Reach: TypeAlias = Literal["history", "commits", "trees", "blobs"]
-"""What is printed: changes of all commits that lead to the revisions, or of those named; whole trees; objects."""
+Reach: TypeAlias = Literal["history", "commits", "trees", "blobs", "named"]
+"""What is printed: changes of all commits that lead to the revisions, or of those named; whole trees; objects.
+
+Of what is only `named`, nothing but those objects that are contents themselves.
+"""
 
 _BEFORE: Final = lazy_pattern(
     r"-P|--(?:no-pager|no-optional-locks|(?:literal|glob|noglob|icase)-pathspecs|no-replace-objects|no-lazy-fetch|no-advice)"
 )
 _PATCH: Final = lazy_pattern(
-    r"-[a-zA-Z]*[puUcL].*|-W|--(?:patch|unified|cc|remerge-diff|diff-merges|word-diff|color-words|binary|function-context|"
+    r"-[a-zA-Z]*[puUcL].*|-W|--(?:patch|unified|cc|remerge-diff|diff-merges|word-diff|color-words|binary|function-context|check|"
     r"patch-with-raw|patch-with-stat)(?:=.*|-.*)?"
 )
 _NO_PATCH: Final = lazy_pattern(
@@ -25,6 +28,8 @@ _NO_PATCH: Final = lazy_pattern(
 _NAMES_ONLY: Final = lazy_pattern(
     r"-[iwvnhHEFGPIaro]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)"
 )
+_RAW: Final = re.compile(r"%\(\*?raw")
+"""What in a format stands for all of an object, which may be a file's content."""
 _OBJECT: Final = lazy_pattern(r"[0-9a-f]{4,64}")
 _IN_FULL: Final = lazy_pattern(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
 """Options with which a change is printed though its file is marked as one of which none is to be."""
@@ -40,7 +45,7 @@ _MANY: Final = lazy_pattern(
 )
 """Options that name revisions by their kind or elsewhere: everything there is may be meant."""
 _SHOWS_ALIKE: Final = lazy_pattern(
-    r"-\d+|-n\d*|--max-count(?:=\d+)?|-[puw]+|-U\d+|--(?:patch|stat|oneline|graph|decorate|no-color|color|abbrev-commit|"
+    r"-\d+|-n\d*|--max-count(?:=\d+)?|-[puw]+|-U\d+|--(?:patch|stat|oneline|decorate|no-color|color|abbrev-commit|"
     r"date|format|pretty|unified|word-diff|numstat|name-only|name-status|no-ext-diff|no-textconv)(?:=.*)?"
 )
 """Options of `log` that leave which commits are shown."""
@@ -67,6 +72,12 @@ class PrintedRevisions:
     """How many commits at most."""
     staged: bool = False
     """Whether it prints what is in the index, too."""
+    assumed: bool = False
+    """Whether it prints of the index what git was told to take for unchanged, whatever is in the files."""
+    contained: bool = False
+    """Whether the sandbox leaves out what it can tell by its name."""
+    submodules: bool = False
+    """Whether it prints changes within submodules, too."""
 
 
 def parse_call(words: Sequence[str]) -> GitCall | None:
@@ -101,12 +112,15 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     if name == "show":
         given = _options(words)
         hidden = any(_NO_PATCH.fullmatch(word) for word in given) and not any(_PATCH.fullmatch(word) for word in words)
-        return None if hidden else PrintedRevisions("commits", _operands(words) or ("HEAD",))
+        if hidden:
+            return PrintedRevisions("named", _operands(words)) if _operands(words) else None
+        return PrintedRevisions("commits", _operands(words) or ("HEAD",), submodules="--submodule=diff" in words)
     if name in ("log", "whatchanged", "rev-list"):
         if not any(_PATCH.fullmatch(word) for word in words):
             return None
         whole = ("HEAD",) if "--full-diff" in words else ()
-        return PrintedRevisions("history", (*_operands(words), *whole) or ("HEAD",), _most(words))
+        revisions = (*_operands(words), *whole) or ("HEAD",)
+        return PrintedRevisions("history", revisions, _most(words), submodules="--submodule=diff" in words)
     if name == "range-diff":
         return PrintedRevisions("history", _operands(words))
     if name == "diff-tree" and any(_PATCH.fullmatch(word) for word in words):
@@ -114,9 +128,9 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     if name in ("diff", "diff-index", "diff-files"):
         in_full = diffs or any(_IN_FULL.fullmatch(word) for word in words)
         if in_full:
-            return PrintedRevisions("trees", _operands(words) or ("HEAD",), staged=True)
-        objects = tuple(filter(_OBJECT.fullmatch, _operands(words)))  # of content without a path nothing is left out
-        return PrintedRevisions("blobs", objects) if objects else None
+            revisions = _operands(words) or ("HEAD",)
+            return PrintedRevisions("trees", revisions, staged=True, submodules="--submodule=diff" in words)
+        return PrintedRevisions("trees", _operands(words), contained=True) if _operands(words) else None
     if name == "grep":
         return _judge_grep(words)
     if name == "cat-file":
@@ -124,6 +138,8 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
         names = _operands(words)
         named = names[1:] if "-p" not in words and names[:1] == ("blob",) else names  # `cat-file blob NAME`
         return PrintedRevisions("blobs", named) if shows else None
+    if name in ("for-each-ref", "tag", "branch") and any(_RAW.search(word) for word in words):
+        return PrintedRevisions("blobs", ())
     return None
 
 
@@ -134,7 +150,7 @@ def _judge_grep(words: Sequence[str]) -> PrintedRevisions | None:
     operands = _operands(words, _TAKES_VALUE_IN_GREP)
     revisions = operands if given else operands[1:]
     staged = "--cached" in words
-    return PrintedRevisions("trees", revisions, staged=staged) if revisions or staged else None
+    return PrintedRevisions("trees", revisions, staged=staged, assumed=not revisions)
 
 
 def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tuple[str, ...]:
@@ -152,6 +168,9 @@ def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tu
                 found += ["--all", "--reflog", *(["--stdin"] if word == "--stdin" else [])]
         else:
             found.append(word)
+    if "--not" in words:  # it turns round what leads to a commit and what does not, so that all may
+        ends = (end for each in found for end in re.split(r"\.{2,3}", each.lstrip("^")))
+        found = [re.sub(r"\^(?:[!@]|-\d*)$", "", end) for end in ends if end]
     return tuple(found)
 
 
@@ -166,10 +185,13 @@ def _most(words: Sequence[str]) -> int | None:
     """Return how many commits are shown at most, where these are the newest ones."""
     if "--" in words or not all(_SHOWS_ALIKE.fullmatch(word) for word in words if word.startswith("-")):
         return None
+    most: int | None = None
     for at, word in enumerate(words):
         number = re.fullmatch(r"-(\d+)|-n(\d+)|--max-count=(\d+)", word)
         if number:
-            return int(next(filter(None, number.groups())))
-        if word in ("-n", "--max-count") and at + 1 < len(words) and words[at + 1].isdigit():
-            return int(words[at + 1])
-    return None
+            most = max(most or 0, int(next(filter(None, number.groups()))))
+        elif word in ("-n", "--max-count"):
+            if not "".join(words[at + 1 : at + 2]).isdigit():
+                return None  # `-n -1` means all
+            most = max(most or 0, int(words[at + 1]))
+    return most

@@ -13,6 +13,7 @@ from surehand.git.config import read_plain
 _GITLINK: Final = 0o160000
 _LIMIT: Final = 256 << 20
 _EXTENDED: Final = 0x4000
+_ASSUMED: Final = 0x8000
 
 
 @frozen
@@ -22,6 +23,8 @@ class TrackedFile:
     path: str
     mode: int
     object: str
+    assumed: bool = False
+    """Whether git was told to take the file for unchanged."""
 
 
 def gitlinks(git_dir: str) -> tuple[str, ...]:
@@ -114,7 +117,7 @@ def _entries(data: bytes, width: int) -> tuple[tuple[TrackedFile, ...], int]:
             end = data.index(b"\0", at)
             path = data[at:end]
             at = begin + ((end - begin) // 8 + 1) * 8
-        found.append(TrackedFile(os.fsdecode(path), mode, name.hex()))
+        found.append(TrackedFile(os.fsdecode(path), mode, name.hex(), bool(flags & _ASSUMED)))
     return tuple(found), at
 
 

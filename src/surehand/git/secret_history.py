@@ -20,7 +20,8 @@ from surehand.core.patterns import lazy_pattern
 from surehand.git.calls import GitCall, prints
 from surehand.git.config import read_plain, settings_of
 from surehand.git.index import TrackedFile, read_tracked
-from surehand.git.repositories import Repository, is_repository, repositories_around
+from surehand.git.repositories import Repository, inner_repositories, is_repository, repositories_around
+from surehand.git.tracked_secrets import is_left_out
 
 _TIMEOUT_S: Final = 10.0
 _MOST: Final = 64 << 20
@@ -43,24 +44,50 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
     if printed is None or repository is None:
         return ""
     try:
+        if printed.submodules and (found := _secret_inside(repository, is_secret)):
+            return found
+        tracked = read_tracked(repository.git_dir)
+        if printed.assumed and (found := next((e.path for e in tracked if e.assumed and is_secret(e.path)), "")):
+            return found
+        if printed.assumed and not printed.staged:
+            return ""
         with _bare_view(repository) as view:
             if printed.reach == "blobs":
-                return _secret_blob(view, list(printed.revisions), read_tracked(repository.git_dir), is_secret)
-            commits, paths = _resolve_names(view, repository, printed.revisions, folder)
+                return _secret_blob(view, list(printed.revisions), tracked, is_secret)
+            revisions = printed.revisions
+            if printed.contained and "--" not in call.words:  # what is a file and a revision git does not take at all
+                revisions = tuple(each for each in revisions if not os.path.lexists(os.path.join(folder, each)))
+            commits, paths, blobs = _resolve_names(view, repository, revisions, folder)
+            if blobs and (found := _secret_blob(view, blobs, tracked, is_secret)):
+                return found
             held = bool(paths) and all(map(os.path.isfile, paths))  # of the very files the policy knows
-            staged = read_tracked(repository.git_dir) if printed.staged and not held else ()
+            staged = tracked if printed.staged and not held else ()
             if found := next((each.path for each in staged if is_secret(each.path)), ""):
                 return found
             if not commits and paths and not held:
                 commits = _resolve_names(view, repository, ("HEAD",), folder)[0]
-            if not commits:
+            if not commits or printed.reach == "named":
                 return ""
-            key = (repository.common, (printed.reach, str(printed.most), *sorted(commits)))
+            key = (repository.common, (printed.reach, str(printed.most), str(printed.contained), *sorted(commits)))
             if key not in _clean:
-                _clean[key] = _secret_in(view, commits, printed.reach, printed.most, is_secret)
+
+                def counts(path: str) -> bool:
+                    return is_secret(path) and not (printed.contained and is_left_out(path))
+
+                _clean[key] = _secret_in(view, commits, printed.reach, printed.most, counts)
             return _clean[key]
     except (OSError, subprocess.SubprocessError, ValueError):
         return "?"
+
+
+def _secret_inside(repository: Repository, is_secret: Callable[[str], bool]) -> str:
+    """Return the path of a secret in any history of the repositories inside this one."""
+    for inner in inner_repositories(repository):
+        if is_repository(inner):
+            with _bare_view(inner) as view:
+                if found := _secret_blob(view, [], read_tracked(inner.git_dir), is_secret):
+                    return f"{inner.top}/{found}"
+    return ""
 
 
 def _secret_in(view: str, commits: list[str], reach: str, most: int | None, is_secret: Callable[[str], bool]) -> str:
@@ -134,14 +161,17 @@ def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
     return ""
 
 
-def _resolve_names(view: str, repository: Repository, names: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
-    """Return the commits and trees that words stand for, those that are left out with `^`, and the paths among them.
+def _resolve_names(
+    view: str, repository: Repository, names: Iterable[str], folder: str
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the commits and trees that words stand for, those left out with `^`; paths among them; contents.
 
     A word that means nothing to git either is left out: the command fails at it. Raises ValueError for one that may
     mean something in the repository itself (`@{upstream}` depends on its settings).
     """
     found: list[str] = []
     paths: list[str] = []
+    blobs: list[str] = []
     for name in names:
         if name == "--stdin":
             raise ValueError(name)
@@ -154,10 +184,12 @@ def _resolve_names(view: str, repository: Repository, names: Iterable[str], fold
             paths += [name] if name[1:2] in ("!", "^", "(") else []
             continue
         single = ".." not in word and not word.startswith(("^", "--"))
-        for asked in (f"{word}^{{commit}}", f"{word}^{{tree}}") if single and word == revision else (word,):
+        kinds = ("commit", "tree", "blob")
+        for asked in [f"{word}^{{{kind}}}" for kind in kinds] if single and word == revision else [word]:
             done = _run(view, "rev-parse", "--revs-only", "--quiet", asked)
             if done.returncode == 0 and done.stdout:
-                found += done.stdout.decode("ascii", "replace").split()
+                some = blobs if asked == f"{word}^{{blob}}" else found
+                some += done.stdout.decode("ascii", "replace").split()
                 break
         else:
             if word in ("--all", "HEAD"):  # there may be no commit yet
@@ -166,7 +198,7 @@ def _resolve_names(view: str, repository: Repository, names: Iterable[str], fold
             if path is None and not _means_nothing(view, repository, word):
                 raise ValueError(name)
             paths += [path] if path is not None else []
-    return list(dict.fromkeys(found)), paths
+    return list(dict.fromkeys(found)), paths, blobs
 
 
 def _find_path(folder: str, name: str) -> str | None:
@@ -181,8 +213,6 @@ def _find_path(folder: str, name: str) -> str | None:
 
 def _means_nothing(view: str, repository: Repository, word: str) -> bool:
     """Say whether a revision that the view does not know is unknown in the repository as well."""
-    if os.path.lexists(os.path.join(repository.common, "info", "grafts")):
-        return False  # commits have other parents there
     return any(_is_unknown(view, repository, end) for end in re.split(r"\.{2,3}", word.lstrip("^")))
 
 
@@ -208,6 +238,8 @@ def _bare_view(repository: Repository) -> Generator[str]:
         settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
         if settings.get(b"extensions.refstorage", b"files") != b"files":
             raise ValueError("references that are kept in another way")
+        if _is_rewritten(repository.common):
+            raise ValueError("objects that stand for others, which a setting or an option can undo")
         form = settings.get(b"extensions.objectformat", b"sha1")
         extension = "[extensions]\n\tobjectFormat = sha256\n" if form == b"sha256" else ""
         with open(os.path.join(view, "config"), "w", encoding="utf-8") as file:
@@ -222,6 +254,16 @@ def _bare_view(repository: Repository) -> Generator[str]:
             with open(os.path.join(view, name), "wb") as own:
                 own.write(head or b"")
         yield view
+
+
+def _is_rewritten(common: str) -> bool:
+    """Tell whether a repository may have commits with other parents or contents than their own."""
+    packed = read_plain(os.fsencode(os.path.join(common, "packed-refs")), _MOST) or b""
+    folder = os.path.join(common, "refs", "replace")
+    grafts = os.path.join(common, "info", "grafts")
+    return (
+        b" refs/replace/" in packed or (os.path.isdir(folder) and bool(os.listdir(folder))) or os.path.lexists(grafts)
+    )
 
 
 def _git(view: str, *words: str, given: bytes = b"") -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Final
 
 from surehand.core.patterns import lazy_pattern
@@ -20,6 +21,7 @@ from surehand.git.config import read_plain, settings_of
 from surehand.git.index import read_tracked
 from surehand.git.model import what_asks
 from surehand.git.repositories import Repository, repositories_around
+from surehand.git.wildmatch import translate
 
 _HEADING: Final = b"\n# Surehand: no change of a secret is printed.\n"
 _INFO: Final = 1 << 20
@@ -50,10 +52,40 @@ def _attributes(git_dir: str) -> bytes:
 
 
 def _line(pattern: str) -> str:
-    name, word = (pattern[1:], "!diff") if pattern.startswith("!") else (pattern, "-diff")
+    word = "!diff" if pattern.startswith("!") else "-diff"
+    return f"{_quote_pattern(_as_attribute(pattern))} {word}"
+
+
+def _as_attribute(pattern: str) -> str:
+    """Return a pattern of secrets as git reads it in a file of attributes."""
+    name = pattern.removeprefix("!")
     if name.endswith("/"):
         name += "**"
-    return f"{_quote_pattern('**/' + name if '/' in name else name)} {word}"
+    return f"**/{name}" if "/" in name else name
+
+
+def is_left_out(path: str) -> bool:
+    """Tell whether git knows by these attributes that no change of a file is to be printed, wherever it comes from.
+
+    git compares names letter by letter, and there are too many names of backups to list: some secrets it does not know.
+    """
+    known = False
+    for says, expression in _expressions():
+        if known != says and expression.fullmatch(os.fsencode(path)):
+            known = says
+    return known
+
+
+@cache
+def _expressions() -> list[tuple[bool, re.Pattern[bytes]]]:
+    """Return what each line of attributes matches, in their order, and whether it leaves changes out."""
+    found: list[tuple[bool, re.Pattern[bytes]]] = []
+    for pattern in SECRET_PATTERNS:
+        name = _as_attribute(pattern)
+        expression = translate(os.fsencode(name if "/" in name else f"**/{name}"), pathname=True)
+        if expression is not None and not pattern.startswith("/"):
+            found.append((not pattern.startswith("!"), re.compile(expression, re.DOTALL)))
+    return found
 
 
 def _quote_pattern(pattern: str) -> str:

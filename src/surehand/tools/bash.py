@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands import input_prompts
@@ -14,8 +15,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
-from surehand.git.calls import parse_call
+from surehand.git.calls import GitCall, parse_call
 from surehand.git.reads import only_reading
+from surehand.git.repositories import repositories_around
 from surehand.sandbox import protocol
 from surehand.sandbox.command import KILL_S, TERM_S
 from surehand.sandbox.protocol import Runner
@@ -115,6 +117,7 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
         return ""
     if is_read_only(args, ctx):
         folders = [os.path.realpath(path) for path in _read_through(understand_call(args, ctx).effects)]
+        folders += [_top(folder) for call, folder in _git_calls(args, ctx) if call.name == "grep"]
         secrets = tuple(each for each in secrets if inside(each, folders))
     return f"the sandbox cannot cover {secrets[0]} here, and the command could print it" if secrets else ""
 
@@ -125,13 +128,29 @@ def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
         return ""
     from surehand.git.secret_history import find_secret_reached  # lazy: secret_history, 7 ms
 
+    for given, folder in _git_calls(args, ctx):
+        shows = given.name == "status" and any(_SHOWS_CHANGES.fullmatch(word) for word in given.words)
+        call = GitCall(given.folder, "diff", (), given.plain) if shows else given
+        if call.name.startswith("diff") and (found := find_secret_reached(call, folder, is_secret, diffs=True)):
+            return f"it may print {found}, which holds secrets, and no sandbox here leaves that out"
+    return ""
+
+
+_SHOWS_CHANGES: Final = re.compile(r"-[a-zA-Z]*v[a-zA-Z]*|--verb.*")
+"""Options with which `git status` prints what has changed, too."""
+
+
+def _git_calls(args: BashArgs, ctx: ToolContext) -> Iterator[tuple[GitCall, str]]:
+    """Yield the calls of git with the folders they run in."""
     for each in understand_call(args, ctx).commands:
         call = parse_call(each.words) if each.name == "git" else None
-        if call is not None and call.name.startswith("diff"):
-            folder = os.path.join(each.cwd or ctx.cwd, call.folder)
-            if found := find_secret_reached(call, folder, is_secret, diffs=True):
-                return f"it may print {found}, which holds secrets, and no sandbox here leaves that out"
-    return ""
+        if call is not None:
+            yield call, os.path.join(each.cwd or ctx.cwd, call.folder)
+
+
+def _top(folder: str) -> str:
+    """Return where the repository around a folder begins."""
+    return next((each.top for each in repositories_around(folder)), os.path.realpath(folder))
 
 
 async def _check(args: BashArgs, ctx: ToolContext) -> None:

@@ -86,7 +86,7 @@ SUBCOMMANDS: dict[str, str] = {
     "--or --not --all-match --quiet --max-depth: --recursive --no-recursive --full-name --untracked --cached "
     "--exclude-standard --no-exclude-standard --no-textconv @revisions",
     "ls-files": "-cdmoistukvfzr -x: -X:r --cached --deleted --modified --others --ignored --stage --unmerged --killed "
-    "--directory --no-empty-directory --eol --deduplicate --exclude: --exclude-from:r --exclude-per-directory: "
+    "--directory --no-empty-directory --eol --deduplicate --exclude: --exclude-from:r --exclude-per-directory:r "
     "--exclude-standard --error-unmatch --with-tree: --full-name --recurse-submodules --abbrev? --debug --sparse "
     "--format: --resolve-undo @revisions",
     "ls-tree": "-drtlz --long --name-only --name-status --object-only --abbrev? --full-name --full-tree --format: "
