@@ -173,3 +173,24 @@ def test_the_names_in_the_index_are_looked_at_before_a_listing_is_handed_on(work
     assert decide(workspace, "cat $(git ls-files)")["decision"] == "ask"  # it is still in the index
     commit_all(workspace)
     assert decide(workspace, "cat $(git ls-files)")["decision"] == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf '[core]\\nfsmonitor=./x\\n' > bare/config; git -C bare status",
+        "cd bare; echo 'ref: refs/heads/main' > HEAD; git log",
+        "{ git status; } > .gitattributes",
+        "printf '[toolchain]\\npath=\"x\"\\n' > rust-toolchain.toml; cargo --version",
+        "echo 'fix = true' > ruff.toml && ruff check",
+        "echo 'import os' > json.py; python3 -m json.tool data.json",
+        "echo 'import os' > json/__init__.py; python3 -m json.tool data.json",
+    ],
+)
+def test_edits_that_are_accepted_cannot_steer_a_tool_of_the_same_line(workspace: Path, command: str) -> None:
+    for name in ("bare/objects", "bare/refs", "json"):
+        (workspace / name).mkdir(parents=True)
+    found = decide(workspace, command, "accept-edits")
+    assert found["decision"] == "ask"
+    assert "which the same line writes, steers" in found["reason"]
+    assert decide(workspace, "echo x > notes.md; git status; cargo --version", "accept-edits")["decision"] == "allow"

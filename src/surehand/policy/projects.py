@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from surehand.core.effects import ReadPath, RunCommand
+from surehand.core.effects import ReadPath, RunCommand, WritePath
 from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 
@@ -67,10 +67,29 @@ def project_problem(effect: RunCommand, request: Request) -> str:
     folders = dict.fromkeys(_folder(each.path) for each in effect.implies if isinstance(each, ReadPath))
     upwards = dict.fromkeys(above for folder in folders for above in _upwards(folder))
     return (
-        _pin_problem(program, upwards)
+        _written_problem(program, _steers(program, effect), request)
+        or _pin_problem(program, upwards)
         or _module_problem(program, effect, folders)
         or _settings_problem(program, effect, request, upwards, folders)
     )
+
+
+def _steers(program: str, effect: RunCommand) -> Callable[[str], bool]:
+    """Return the test for names of files that steer a program."""
+    names = {name for name, (programs, _) in _PINS.items() if re.fullmatch(programs, program)}
+    names |= set(_SETTINGS.get(program, ()) if program in _JUDGES else ())
+    imports = _imports_from_its_folder(program, effect)
+    return lambda name: name in {each.rpartition("/")[2] for each in names} or (imports and _is_python_module(name))
+
+
+def _written_problem(program: str, steers: Callable[[str], bool], request: Request) -> str:
+    """Say which file the line itself writes would steer the program: what is there now says nothing of it."""
+    for effect in request.effects or ():
+        if isinstance(effect, WritePath):
+            paths = (effect.path, os.path.realpath(effect.path))
+            if any(steers(part.lower()) for path in paths for part in path.split("/")[-2:]):
+                return f"{effect.path}, which the same line writes, steers {program}"
+    return ""
 
 
 def heeds_a_project(program: str) -> bool:
@@ -189,11 +208,8 @@ def _module_problem(program: str, effect: RunCommand, folders: dict[str, None]) 
 def _find_modules(folder: str) -> Iterator[str]:
     for name in filter(_is_python_module, os.listdir(folder)):
         path = os.path.join(folder, name)
-        if "." in name or (os.path.isdir(path) and any(map(_STARTS_A_PACKAGE, os.listdir(path)))):
+        if "." in name or (os.path.isdir(path) and any(each.startswith("__init__.") for each in os.listdir(path))):
             yield path
-
-
-_STARTS_A_PACKAGE = re.compile(r"__init__\.").match
 
 
 def _points_away(path: str, folder: str, request: Request) -> str:
@@ -281,6 +297,8 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
         return ""
     if posixpath.basename(effect.words[0]) != "git":
         return ""
+    if problem := _written_problem("git", _STEERS_GIT.__contains__, request):
+        return problem
     from surehand.git.model import what_asks  # lazy: model, 11 ms
 
     if any("{}" in word for option, word in itertools.pairwise(effect.words) if option == "-C"):
@@ -291,6 +309,12 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
     if found:
         return f"this repository's own files say what git runs or reads ({', '.join(found)})"
     return _committed_secret(effect, folders, request)
+
+
+# What makes a repository of a folder, or settings of one. A repository's own are never written unasked.
+_STEERS_GIT = frozenset(
+    {"head", "config", "config.worktree", "commondir", "gitdir", ".git", ".gitmodules", ".gitattributes", "attributes"}
+)
 
 
 def _committed_secret(effect: RunCommand, folders: Iterable[str], request: Request) -> str:
