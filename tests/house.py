@@ -21,7 +21,6 @@ KEPT_APART = {
     "surehand.cli.demo": "one file a command",
     "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
     "surehand.cli.rewind": "one file a command",
-    "surehand.cli.undo": "one file a command",
     "surehand.console.api": "the list of the API's pages",
     "surehand.mcp.client.corrected_transport": "imports mcp, which its importer loads late",
     "surehand.mcp.client.http": "imports mcp, which its importer loads late",

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from surehand.agent.profiles import read_front_matter
+from surehand.agent.profiles import load_definitions, read_front_matter
 from surehand.core.call import Image
 from surehand.core.errors import SettingsError, ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.model import Message, user_message
-from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from surehand.core.settings import Mode
 
 
-FOLDER: Final = os.path.join(".surehand", "commands")
 FILE_BYTES: Final = 100_000
 MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan")
 """What a conversation may switch to; bypass is chosen when it begins, or never."""
@@ -147,25 +145,8 @@ class FileCommand:
 
 def load_commands(workspace: str, *, trusted: bool) -> tuple[dict[str, FileCommand], list[str]]:
     """Return the commands of files that count here, later folders over earlier ones, and why others were left out."""
-    found: dict[str, FileCommand] = {}
-    problems: list[str] = []
-    own, folders = os.path.join(workspace, FOLDER), [os.path.join(locations.home(), "commands")]
-    if trusted:
-        folders.append(own)
-    else:
-        problems += [f"{path}: this folder is not trusted; `surehand trust` changes that" for path in _files(own)]
-    for path in (path for folder in folders for path in _files(folder)):
-        try:
-            command = _read_command(path)
-            found[command.name] = command
-        except (OSError, UnicodeDecodeError, SettingsError) as problem:
-            problems.append(f"{path}: {problem}")
-    return found, problems
-
-
-def _files(folder: str) -> Iterator[str]:
-    if os.path.isdir(folder):
-        yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".md"))
+    found, problems = load_definitions(workspace, "commands", _read_command, trusted=trusted)
+    return {command.name: command for command in found}, problems
 
 
 def _read_command(path: str) -> FileCommand:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from surehand.core.agents import Profile
 from surehand.core.errors import SettingsError
 from surehand.state import locations
 
-FOLDER: Final = os.path.join(".surehand", "agents")
+T = TypeVar("T")
 _KNOWN: Final = ("name", "description", "tools", "model")
 BUILT_IN: Final = (
     Profile("general", "Works on anything with all the tools you have."),
@@ -35,22 +35,33 @@ BUILT_IN: Final = (
 
 def load(workspace: str, *, trusted: bool) -> tuple[list[Profile], list[str]]:
     """Return the profiles that count here, later ones over earlier ones, and what is wrong with files that do not."""
-    found = {profile.name: profile for profile in BUILT_IN}
+    found, problems = load_definitions(workspace, "agents", _read_profile, trusted=trusted)
+    return list({profile.name: profile for profile in (*BUILT_IN, *found)}.values()), problems
+
+
+def load_definitions(
+    workspace: str, kind: str, read: Callable[[str], T], *, trusted: bool
+) -> tuple[list[T], list[str]]:
+    """Read the Markdown files of a kind: the user's, then a trusted workspace's; return them, and what is wrong."""
+    found: list[T] = []
     problems: list[str] = []
-    folders = [os.path.join(locations.home(), "agents")]
-    own = os.path.join(workspace, FOLDER)
+    folders = [os.path.join(locations.home(), kind)]
+    own = os.path.join(workspace, ".surehand", kind)
     if trusted:
         folders.append(own)
     else:
         problems += [f"{path}: this folder is not trusted; `surehand trust` changes that" for path in _files(own)]
     for path in (path for folder in folders for path in _files(folder)):
         try:
-            with open(path, encoding="utf-8") as file:
-                profile = parse_profile(file.read(), path)
-            found[profile.name] = profile
+            found.append(read(path))
         except (OSError, UnicodeDecodeError, SettingsError) as problem:
             problems.append(f"{path}: {problem}")
-    return list(found.values()), problems
+    return found, problems
+
+
+def _read_profile(path: str) -> Profile:
+    with open(path, encoding="utf-8") as file:
+        return parse_profile(file.read(), path)
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render, session
 from surehand.cli.tools import EXIT_CODES
+from surehand.cli.undo import show_result
 from surehand.core.errors import StateError
 from surehand.engine.journal import find_session, records
 from surehand.files.sanitize import visible
@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
     if result is None:
         render.note("nothing was changed")
         return 130
-    _show(options, result)
+    show_result(options, result)
     return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
 
 
@@ -131,12 +131,3 @@ async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bo
         if answer.strip().lower() not in ("y", "yes"):
             return None
     return await app.rewind(to, **wanted)
-
-
-def _show(options: Namespace, result: ToolResult) -> None:
-    if render.as_json(options):
-        render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
-    elif result.error:
-        render.error(render.diff(result.error.message, sys.stderr), result.error.hint)
-    else:
-        render.line(render.diff(result.output) if options.dry_run else visible(result.output))

@@ -68,7 +68,7 @@ def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
     options.allow = [*options.allow, tool]
     given = {key: value for key, value in args.items() if value is not None}
     result = session.run(_call_undo(options, tool, given))
-    _show(options, result)
+    show_result(options, result)
     return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
 
 
@@ -79,7 +79,8 @@ async def _call_undo(options: Namespace, tool: str, args: dict[str, Any]) -> Too
         return await app.call(tool, args, source="cli")
 
 
-def _show(options: Namespace, result: ToolResult) -> None:
+def show_result(options: Namespace, result: ToolResult) -> None:
+    """Print the result of an undo, a redo or a rewind; the diff of a dry run or a conflict in colours."""
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
     elif result.error:
