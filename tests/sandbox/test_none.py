@@ -11,6 +11,13 @@ from typing import Any
 
 import pytest
 
+from surehand.core.settings import Settings
+from surehand.sandbox import protocol
+from surehand.sandbox.command import Abilities
+from surehand.sandbox.none import PlainRunner, PlainSandbox
+from surehand.sandbox.plan import Plan
+from surehand.testing import scratch_app
+
 pytestmark = pytest.mark.spec("PLAT-1")
 
 ELSEWHERE = Path(__file__).with_name("elsewhere.py")
@@ -143,3 +150,29 @@ def test_doctor_says_what_is_missing_without_a_sandbox(tmp_path: Path) -> None:
     facts = json.loads(run_elsewhere(tmp_path, "doctor", "sandbox", "--json").stdout)
     assert '"kind": "none"' in json.dumps(facts)
     assert run_elsewhere(tmp_path, "ps").returncode == 0
+
+
+async def test_another_sandbox_is_a_class_that_implements_the_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class JailedRunner(PlainRunner):
+        kind = "jail"
+        means = ("jail",)
+
+    class Jail(PlainSandbox):
+        kind = "jail"
+
+        def abilities(self) -> Abilities:
+            return Abilities(otherwise="jail", why_not="no namespaces")
+
+        async def start(self, plan: Plan) -> PlainRunner:
+            return JailedRunner(plan)
+
+    jail = Jail("")
+    monkeypatch.setattr(protocol, "choose", lambda: jail)
+    settings = Settings.parse({"tools": {"Bash": {"custom": {"persistent": True}}}})
+    async with scratch_app(tmp_path, settings=settings) as app:
+        result = await app.call("Bash", {"command": "echo hi > made; cat made"})
+        assert (result.ok, result.data["stdout"]) == (True, "hi\n")
+        assert (result.data["sandbox"]["active"], result.data["sandbox"]["by"]) == (True, ["jail"])
+        assert "cannot be undone" in result.output

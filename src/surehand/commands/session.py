@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.commands.environment import DEFAULT_PATH, CleanEnvironment
 from surehand.core.errors import ToolFailure
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.core.settings import SandboxSettings
     from surehand.history.words import Author
+    from surehand.sandbox.linux.client import Launcher
     from surehand.sandbox.protocol import Runner
 
 _NO_SANDBOX: Final = (
@@ -129,10 +130,9 @@ class Shells:
     async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
         """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
         from surehand.commands.persistent_shell import ShellWithMemory  # lazy: persistent_shell, 85 ms
-        from surehand.sandbox.linux.client import Launcher  # lazy: client, 6 ms
 
         launcher, note = await self.launcher(), ""
-        if not isinstance(launcher, Launcher):
+        if not launcher.keeps_shell:
             raise ToolFailure("there is no persistent shell on this system", code="tool_unavailable")
         if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
             if self._memory is not None:
@@ -140,7 +140,7 @@ class Shells:
                 await self._memory.close()
             folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
             environment = self.environment("shell")
-            self._memory = ShellWithMemory(launcher, folder, self.session.cwd, environment)
+            self._memory = ShellWithMemory(cast("Launcher", launcher), folder, self.session.cwd, environment)
         return self._memory, note
 
     def alters(self, names: Iterable[str], cwd: str, text: str) -> str:
@@ -549,26 +549,15 @@ def _is_folder(path: str) -> bool:
 
 def in_force(launcher: Runner) -> dict[str, Any]:
     """Return what contains the commands of this launcher, as plain data for results and `doctor`."""
-    plan, facts = launcher.plan, launcher.facts
+    plan = launcher.plan
     if not plan.contained:
         return {"active": False, "kind": launcher.kind, "changes_recorded": launcher.records}
-    means = [
-        name
-        for name, there in (
-            ("namespaces", facts["namespaces"]),
-            (f"landlock {facts['landlock']}", facts["landlock"]),
-            ("seccomp", facts["seccomp"]),
-            ("cgroup", facts["cgroup"]),
-            ("limits", True),
-        )
-        if there
-    ]
-    problems = [*facts["problems"], *filter(None, [describe_weakness(launcher)])]
+    problems = [*launcher.problems, *filter(None, [describe_weakness(launcher)])]
     return {
         "active": True,
         "kind": launcher.kind,
         "changes_recorded": launcher.records,
-        "by": means,
+        "by": list(launcher.means),
         "network": plan.network,
         "writable": list(plan.writable),
         "secrets_covered": len(plan.masked) if plan.namespaces else 0,

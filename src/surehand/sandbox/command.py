@@ -72,11 +72,13 @@ class Abilities:
     overlay: bool = False
     why_not: str = ""
     failed: bool = False
+    otherwise: str = ""
+    """What else confines writes and cuts the network, on a system that has none of these."""
 
     @property
     def enough(self) -> bool:
         """Whether writes can be confined and the network cut, the least a sandbox must do."""
-        return self.namespaces or (self.landlock > 0 and self.seccomp)
+        return self.namespaces or (self.landlock > 0 and self.seccomp) or bool(self.otherwise)
 
 
 def start_failure(path: str, number: int) -> str:

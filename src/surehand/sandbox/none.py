@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.sandbox.command import (
@@ -70,7 +69,9 @@ class PlainRunner:
     kind = "none"
     pid = 0
     records = False
-    facts: Mapping[str, Any] = MappingProxyType({})
+    means = ()
+    problems = ()
+    keeps_shell = False
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret
 from surehand.core.settings import SandboxSettings
-from surehand.files.protected_paths import PRIVATE, Says, homes, inside, look, mark, sockets_outside
+from surehand.files.protected_paths import Says, homes, inside, look, mark, sockets_outside
 from surehand.files.trees import remove_tree
 from surehand.git.protected_files import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
 from surehand.git.repositories import repositories_around
 from surehand.git.tracked_secrets import make_info
 from surehand.sandbox.view import (
-    EMPTY,
-    HARMLESS_DEVICES,
     closed_trees,
     enclosing_repository,
-    readable_by_rules,
     secrets_shown,
     shown_in,
 )
@@ -99,48 +96,6 @@ class Plan:
         the one that commands would see.
         """
         return not self.contained or all(mark(path) == known for path, known in self.marks.items())
-
-    def _landlock(self) -> list[str]:
-        """Return the folders Landlock lets commands write."""
-        if not self.contained:
-            return []
-        return [*self.writable, *((*PRIVATE, "/dev") if self.namespaces else HARMLESS_DEVICES)]
-
-    def _landlock_reads(self) -> list[str] | None:
-        """Return what Landlock lets commands read where there are no mounts to hide the rest; None: everything."""
-        if not self.contained or self.namespaces:
-            return None
-        return readable_by_rules(self.closed, self.shown, self.masked) + list(self.writable)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the plan as the launcher reads it."""
-        from surehand.sandbox.linux import seccomp  # lazy: seccomp, 5 ms
-
-        return {
-            "workspace": self.workspace,
-            "roots": list(self.roots),
-            "contained": self.contained,
-            "limited": self.contained,
-            "namespaces": self.namespaces,
-            "network": self.network,
-            "writable": list(self.writable),
-            "closed": [path for path in self.closed if path not in EMPTY],
-            "empty": [path for path in EMPTY if path in self.closed],
-            "homes": [path for path in homes() if os.path.isdir(path)],
-            "shown": [path for path in self.shown if not inside(path, self.writable)],
-            "private": [path for path in PRIVATE if path not in EMPTY and _is_plain_folder(path)],
-            "read_only": list(self.read_only),
-            "instead": dict(self.instead),
-            "pinned": list(self.pinned),
-            "masked": [*self.masked, *self.sockets, *self.hidden],
-            "forbidden": list(self.refused),
-            "landlock": self._landlock(),
-            "landlock_reads": self._landlock_reads(),
-            "seccomp": self.contained and seccomp.supported(),
-            "limits": self.limits,
-            "scratch": os.path.join(self.private_dir, ".scratch"),
-            "capabilities": 0,
-        }
 
 
 def open_plan(workspace: str, roots: Sequence[str], private_dir: str) -> Plan:
@@ -267,10 +222,6 @@ def _list_named_paths(rules: Iterable[str]) -> list[str]:
     specs = (rule[5:-1] for rule in rules if rule.startswith("Read(") and rule.endswith(")"))
     plain = (spec.removesuffix("/**") for spec in specs if spec.startswith(("/", "~/")))
     return [spec for spec in plain if not any(letter in spec for letter in "*?[{") and spec not in ("/", "~")]
-
-
-def _is_plain_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _limits(settings: SandboxSettings) -> dict[str, int]:

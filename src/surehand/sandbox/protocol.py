@@ -12,7 +12,7 @@ group, on every system that has a shell. A third is a class with these methods, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from surehand.sandbox.command import Abilities, Command, Ended, Feed, SandboxFailure
@@ -73,8 +73,18 @@ class Runner(Protocol):
         ...
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        """What is in force: `namespaces`, `landlock`, `seccomp`, `problems`."""
+    def means(self) -> Sequence[str]:
+        """What contains its commands, as results and `doctor` name it; empty where nothing does."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What of the plan could not be set up."""
+        ...
+
+    @property
+    def keeps_shell(self) -> bool:
+        """Whether a shell can stay open between commands (`persistent`)."""
         ...
 
     @property

@@ -190,7 +190,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     journal = journal_of(args, ctx, shells, launcher)
     remembers = bool(ctx.options.get("persistent")) and not needs_privileges(args, ctx)
     outcome, recorded = Outcome(), None
-    if remembers and launcher.kind == "none":
+    if remembers and not launcher.keeps_shell:
         remembers, outcome.note = False, _NO_MEMORY
     try:
         await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)

@@ -20,11 +20,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from surehand.core import installation
+from surehand.files.protected_paths import PRIVATE, homes, inside
 from surehand.sandbox.command import KILL_S, NO_LAYER, TERM_S, Command, Feed, SandboxFailure
 from surehand.sandbox.linux import probe
 from surehand.sandbox.linux.command_run import Run, in_memory
 from surehand.sandbox.linux.launcher import wire
 from surehand.sandbox.plan import Plan
+from surehand.sandbox.view import EMPTY, HARMLESS_DEVICES, readable_by_rules
 
 _KILL = 9
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
@@ -36,14 +38,16 @@ REST_S: Final = 2.0
 
 
 class Launcher:
-    """A launcher process, its seats and the runs they carry. `facts` says what is in force."""
+    """A launcher process, its seats and the runs they carry."""
 
     kind = "linux"
+    keeps_shell = True
 
     def __init__(self, pid: int, control: Any, plan: Plan) -> None:
         self.pid = pid
         self.plan = plan
-        self.facts: Mapping[str, Any] = {}
+        self.means: Sequence[str] = ()
+        self.problems: Sequence[str] = ()
         self.closed = False
         self._control = control
         self._seats: set[Seat] = set()
@@ -67,7 +71,7 @@ class Launcher:
 
     async def _introduce(self) -> None:
         os.makedirs(os.path.join(self.plan.private_dir, ".scratch"), mode=0o700, exist_ok=True)
-        content = in_memory(marshal.dumps(self.plan.to_wire()))
+        content = in_memory(marshal.dumps(_encode_plan(self.plan)))
         owner = os.pidfd_open(os.getpid())
         try:
             wire.send(self._control, ("plan",), [content, owner])
@@ -78,10 +82,18 @@ class Launcher:
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._hear)
         try:
-            self.facts = await self._ready
+            facts = await self._ready
         except BaseException:
             await self.close()
             raise
+        layers = {
+            "namespaces": facts["namespaces"],
+            f"landlock {facts['landlock']}": facts["landlock"],
+            "seccomp": facts["seccomp"],
+            "cgroup": facts["cgroup"],
+        }
+        self.means = [*(name for name, there in layers.items() if there), "limits"] if self.plan.contained else ()
+        self.problems = facts["problems"]
 
     @property
     def records(self) -> bool:
@@ -373,3 +385,52 @@ def _reap(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return True
+
+
+def _encode_plan(plan: Plan) -> dict[str, Any]:
+    """Return a plan as the launcher reads it."""
+    from surehand.sandbox.linux import seccomp  # lazy: seccomp, 5 ms
+
+    return {
+        "workspace": plan.workspace,
+        "roots": list(plan.roots),
+        "contained": plan.contained,
+        "limited": plan.contained,
+        "namespaces": plan.namespaces,
+        "network": plan.network,
+        "writable": list(plan.writable),
+        "closed": [path for path in plan.closed if path not in EMPTY],
+        "empty": [path for path in EMPTY if path in plan.closed],
+        "homes": [path for path in homes() if os.path.isdir(path)],
+        "shown": [path for path in plan.shown if not inside(path, plan.writable)],
+        "private": [path for path in PRIVATE if path not in EMPTY and _is_plain_folder(path)],
+        "read_only": list(plan.read_only),
+        "instead": dict(plan.instead),
+        "pinned": list(plan.pinned),
+        "masked": [*plan.masked, *plan.sockets, *plan.hidden],
+        "forbidden": list(plan.refused),
+        "landlock": _list_writable(plan),
+        "landlock_reads": _list_readable(plan),
+        "seccomp": plan.contained and seccomp.supported(),
+        "limits": plan.limits,
+        "scratch": os.path.join(plan.private_dir, ".scratch"),
+        "capabilities": 0,
+    }
+
+
+def _list_writable(plan: Plan) -> list[str]:
+    """Return the folders Landlock lets commands write."""
+    if not plan.contained:
+        return []
+    return [*plan.writable, *((*PRIVATE, "/dev") if plan.namespaces else HARMLESS_DEVICES)]
+
+
+def _list_readable(plan: Plan) -> list[str] | None:
+    """Return what Landlock lets commands read where there are no mounts to hide the rest; None: everything."""
+    if not plan.contained or plan.namespaces:
+        return None
+    return readable_by_rules(plan.closed, plan.shown, plan.masked) + list(plan.writable)
+
+
+def _is_plain_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
