@@ -457,3 +457,21 @@ async def test_what_cannot_be_asked_is_refused_before_a_turn_begins() -> None:
                 {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]}
             )
         assert app.checkpoints() == []
+
+
+async def test_a_conversation_whose_application_closes_asks_the_model_nothing_more() -> None:
+    begun = asyncio.Event()
+
+    @tool(read_only=True)
+    async def for_ever() -> None:
+        "Never ends."
+        begun.set()
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([("for_ever", {})], [("for_ever", {})], "done")
+    async with scratch_app(tools=[for_ever]) as app:
+        asking = asyncio.create_task(app.conversation(model).ask("go"))
+        await begun.wait()
+    outcome = await asking
+    assert (outcome.stop, outcome.turns, outcome.answered) == ("interrupted", 1, False)
+    assert len(model.requests) == 1

@@ -15,9 +15,10 @@ import pytest
 from surehand import Question, Surehand
 from surehand.batch.results import ResultsFile, TaskResult, read_results
 from surehand.batch.tasks import read_tasks
-from surehand.core.errors import SettingsError, StateError
+from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.providers.scripted import ScriptedModel
+from surehand.state.locations import batch_folder
 
 pytestmark = pytest.mark.spec("BATCH-1")
 
@@ -224,9 +225,31 @@ async def test_a_batch_that_is_broken_off_leaves_no_workspace_and_no_half_result
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert [result.id for result in read_results(str(out))] == ["quick"]
-    from surehand.state.locations import batch_folder
-
     assert os.listdir(os.path.join(batch_folder(str(out)), "tasks")) == []
+
+
+async def test_a_batch_ends_with_its_application_and_the_rest_can_be_resumed(work: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    tasks = [{"id": "quick", "calls": [bash("echo quick")]}] + [
+        {"id": f"slow-{number}", "calls": [bash("sleep 600")]} for number in range(3)
+    ]
+    done: list[str] = []
+
+    async def follow(app: Surehand) -> None:
+        async for each in app.batch(tasks, parallel=2, out=results):
+            done.append(each.id)
+
+    async with Surehand(work, approver=lambda question: "once") as app:
+        following = asyncio.create_task(follow(app))
+        while not done:
+            await asyncio.sleep(0.02)
+    with pytest.raises(ToolFailure, match="closed while the batch was under way"):
+        await following
+    assert done == ["quick"]
+    assert [each.id for each in read_results(str(results))] == ["quick"]
+    assert os.listdir(os.path.join(batch_folder(str(results)), "tasks")) == []
+    with pytest.raises(ToolFailure, match="the session is closed"):
+        await follow(app)
 
 
 # -- the file of results ----------------------------------------------------------------------------------------------
@@ -368,8 +391,6 @@ async def test_workspaces_are_kept_when_asked_for_and_results_say_where(work: Pa
 async def test_without_that_nothing_is_left_not_even_of_a_workspace_that_could_not_be_made(
     work: Path, tmp_path: Path
 ) -> None:
-    from surehand.state.locations import batch_folder
-
     commit_all(work)
     tasks = [
         {"id": "good", "calls": FIX},

@@ -219,6 +219,8 @@ class Loop:
                 outcome.stop = "empty" if turn.stop == "end" and not message.text.strip() else turn.stop
                 return
             await self._answer(message.calls, {})
+            if self.session.closed or self.executor.underway.closed:
+                return  # interrupted: no call would be made, and every answer of the model costs
 
     async def _answer_interrupted(self) -> None:
         """Answer the calls of a turn that a crash interrupted: those that began are not made again."""

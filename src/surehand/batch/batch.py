@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from surehand.agent import profiles
 from surehand.batch.results import ResultsFile, TaskResult
@@ -23,6 +23,7 @@ from surehand.batch.work import MakeApprover, ModelOf, Setting, Work
 from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.engine.metrics import HeardCalls
 from surehand.files.trees import remove_tree
@@ -107,11 +108,12 @@ class Batch:
         self._results = results
         self.open = list(tasks) if results is None else results.find_open(tasks)
         """The tasks that had no result when the batch began."""
+        self._finished: asyncio.Queue[TaskResult | Exception] = asyncio.Queue()
+        self._workers: list[asyncio.Task[None]] = []
 
     async def run(self) -> AsyncGenerator[TaskResult]:
         """Run the tasks without a result, and yield each result once it is written."""
         waiting = iter(self.open)
-        finished: asyncio.Queue[TaskResult | BaseException] = asyncio.Queue()
         left = len(self.open)
 
         async def work() -> None:
@@ -120,23 +122,31 @@ class Batch:
                     result = await self._run_task(task)
                     if self._results is not None:
                         await asyncio.to_thread(self._results.append, result)
-                    finished.put_nowait(result)
+                    self._finished.put_nowait(result)
             except Exception as problem:
-                finished.put_nowait(problem)
+                self._finished.put_nowait(problem)
 
-        workers = [asyncio.ensure_future(work()) for _ in range(min(self.options.parallel, left))]
+        self._workers = [asyncio.ensure_future(work()) for _ in range(min(self.options.parallel, left))]
         try:
             while left:
-                result = await finished.get()
-                if isinstance(result, BaseException):
+                result = await self._finished.get()
+                if isinstance(result, Exception):
                     raise result
                 left -= 1
                 yield result
         finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            await self._stop_workers()
             await self._runner.close(finished=not left)
+
+    async def stop(self, why: Exception) -> None:
+        """End the tasks that run and start no other; whoever waits for a result gets `why`."""
+        self._finished.put_nowait(why)
+        await self._stop_workers()
+
+    async def _stop_workers(self) -> None:
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
 
     async def _run_task(self, task: Task) -> TaskResult:
         """Run a task until an attempt passes, or none is left."""
@@ -155,6 +165,16 @@ class Batch:
         return TaskResult.from_dict(
             {"id": task.id, "task": task.digest, "seconds": seconds, "attempts": attempt} | found
         )
+
+
+async def _stop_batches(running: set[Batch]) -> None:
+    why = ToolFailure("the session was closed while the batch was under way", code="cancelled", hint=_GO_ON)
+    await asyncio.gather(*(batch.stop(why) for batch in list(running)))
+
+
+_GO_ON: Final = "What has a result is done; with a results file, `resume` goes on with the rest."
+BATCHES: Final[Kept[set[Batch]]] = Kept("batches", lambda session: set(), _stop_batches)
+"""The batches that a session has under way: they end with it."""
 
 
 def _add_up(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -188,6 +208,8 @@ async def run_batch(
         raise SettingsError("resume needs the results file (`out`)")
     if runner is not None and (keep_workspaces or make_approver):
         raise SettingsError("on a cluster the fleet's approver answers questions, and workspaces are not kept")
+    app.session.refuse_if_closed()
+    underway = app.session.keep(BATCHES)
     made = make_tasks(tasks)
     setting = make_setting(app, model, make_approver)
     setting.check_profiles(made)
@@ -200,12 +222,15 @@ async def run_batch(
         runner = runner or LocalRunner(keep_workspaces=keep_workspaces)
         runner.begin(setting, workspaces)
         options = Options(parallel=parallel, retries=retries, timeout_s=timeout, on_start=on_start)
-        running = Batch(made, runner, options, results).run()
+        batch = Batch(made, runner, options, results)
+        underway.add(batch)
+        running = batch.run()
         try:
             async for result in running:
                 yield result
         finally:
             await running.aclose()
+            underway.discard(batch)
     finally:
         if results is not None:
             results.close()
