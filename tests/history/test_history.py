@@ -237,6 +237,20 @@ def test_a_healthy_history_is_not_set_aside_because_it_is_busy_or_closed(folder:
     assert not [name for name in os.listdir(folder) if "broken" in name]
 
 
+def test_a_history_that_another_process_holds_is_said_to_be_in_use(folder: str) -> None:
+    history, _ = opened(folder)
+    history._database.execute("PRAGMA busy_timeout = 1")
+    with sqlite3.connect(os.path.join(folder, "history.db"), isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ToolFailure, match="another process has been writing to it") as refused:
+            history.keep_bytes(b"a")
+        other.execute("ROLLBACK")
+    assert "space" not in refused.value.hint
+    other.close()
+    history.keep_bytes(b"a")
+    history.close()
+
+
 def test_a_state_folder_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     history, _ = opened(str(tmp_path / "file/history"))

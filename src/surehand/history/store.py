@@ -267,6 +267,11 @@ class Store:
 
 def unusable(problem: Exception, because: str = "") -> ToolFailure:
     """Return the failure of a history that cannot be written."""
+    if getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF == sqlite3.SQLITE_BUSY:
+        return ToolFailure(
+            "the history cannot be written: another process has been writing to it for too long",
+            hint="Try again; a change of very many files takes a while to record.",
+        )
     number = getattr(problem, "errno", None)
     return ToolFailure(
         f"the history cannot be written: {because or problem}",
