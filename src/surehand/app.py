@@ -387,7 +387,7 @@ class Surehand:
         force: bool = False,
         dry_run: bool = False,
     ) -> ToolResult:
-        """Take back changes of files, by default this session's last one; judged like any call.
+        """Take back changes of files, by default this session's last one; judged like any call (`allow=["Undo"]`).
 
         One of a change, the `last` few, a `turn` ("last" or an id), all `since` a time ("10 min") or after a change
         (`to`) says how much; `session`, `file`, `all` (ignored files too) and `all_sessions` say of what. `merge` keeps

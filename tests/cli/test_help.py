@@ -28,9 +28,18 @@ def test_help_lists_the_commands_and_the_pages(tmp_path: Path) -> None:
 
 
 def test_a_page_is_shown_as_text_also_into_a_pipe_and_as_json_when_asked(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "errors.md").read_text()
-    assert surehand("help", "errors", cwd=tmp_path).stdout.strip() == page.strip()
-    assert json.loads(surehand("help", "errors", "--json", cwd=tmp_path).stdout) == {"page": "errors", "text": page}
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    assert surehand("help", "glossary", cwd=tmp_path).stdout.splitlines()[0] == page.splitlines()[0]
+    assert json.loads(surehand("help", "glossary", "--json", cwd=tmp_path).stdout) == {"page": "glossary", "text": page}
+
+
+def test_a_link_is_shown_as_the_command_that_opens_its_page(tmp_path: Path) -> None:
+    shown = surehand("help", "take-it-back", cwd=tmp_path).stdout
+    assert "(write a tool: `surehand help add-a-tool`)" in shown
+    assert "More on the history (`surehand help history`)." in shown
+    for page in ("console", "frameworks", "mcp"):
+        shown = surehand("help", page, cwd=tmp_path).stdout
+        assert not re.search(r"\]\([^)]*\.(md|png)", shown)
 
 
 def test_help_of_a_command_is_that_commands_help(tmp_path: Path) -> None:

@@ -120,7 +120,9 @@ def read_tasks(path: str) -> list[Task]:
         with open(path, encoding="utf-8-sig") as file:  # some editors begin every file with a mark
             lines = file.read().split("\n")
     except OSError as problem:
-        raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
+        raise SettingsError(
+            f"{path} cannot be read: {problem.strerror}; `surehand help batch` shows what it holds"
+        ) from None
     except UnicodeDecodeError as problem:
         raise SettingsError(f"{path} is not UTF-8 text (byte {problem.start})") from None
     rows: list[tuple[str, Any]] = []

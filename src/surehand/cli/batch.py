@@ -100,7 +100,7 @@ def _run(options: Namespace, path: str) -> int:
         raise SettingsError("name the results file: --out RESULTS.jsonl")
     tasks = read_tasks(path)
     if not tasks:
-        raise SettingsError(f"{path} holds no task")
+        raise SettingsError(f"{path} has no tasks; `surehand help batch` shows how to write one")
     return session.run(_run_tasks(options, tasks))
 
 

@@ -13,6 +13,9 @@ from surehand.core.names import nearest
 
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
 """Comments in a page, for its editors."""
+_CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_PICTURE = re.compile(r"^!\[[^]]*\]\([^)\s]+\)\n+", re.MULTILINE)
+_LINK = re.compile(r"\[([^][]+)\]\(([^)\s]+)\)")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -76,7 +79,21 @@ def _table(pages: dict[str, str]) -> str:
 
 def _style(text: str) -> str:
     stream = MarkdownStream()
-    return stream.feed(_COMMENT.sub("", text)) + stream.end()
+    parts = _CODE.split(_COMMENT.sub("", text))
+    parts[::2] = [_LINK.sub(_say_link, _PICTURE.sub("", prose)) for prose in parts[::2]]
+    return stream.feed("".join(parts)) + stream.end()
+
+
+def _say_link(link: re.Match[str]) -> str:
+    """Write a link as something to type: the command that shows a page, or an address."""
+    text, target = link.groups()
+    name = os.path.basename(target.partition("#")[0]).removesuffix(".md")
+    if "://" not in target and not _find_page(name):
+        return text
+    typed = target if "://" in target else f"`surehand help {name}`"
+    in_brackets = link.string[link.start() - 1 : link.start()] == "("
+    sentence = text.removesuffix(".")
+    return (f"{sentence}: {typed}" if in_brackets else f"{sentence} ({typed})") + text[len(sentence) :]
 
 
 def _suggest(name: str) -> str:

@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
     if options.remove:
         was = trust.take(options.cwd)
         render.facts(
-            options, {"workspace": options.cwd, "removed": was}, "Trusted no more." if was else "It was not trusted."
+            options, {"workspace": options.cwd, "removed": was}, "No longer trusted." if was else "It was not trusted."
         )
         return 0
     return _give(options)
@@ -37,7 +37,7 @@ def run(options: Namespace) -> int:
 
 def _give(options: Namespace) -> int:
     now = trust.state_of(options.cwd)
-    if not options.show and now.state != "trusted":
+    if not options.show and now.state != "trusted" and (options.yes or now.state != "nothing"):
         if not (options.yes or _consent(now)):
             render.facts(options, now.to_dict(), "Not trusted.")
             return 4
@@ -46,7 +46,7 @@ def _give(options: Namespace) -> int:
         "trusted": "is trusted, as it is now; a change asks again",
         "untrusted": "is not trusted",
         "changed": f"has changed since it was trusted: {', '.join(map(visible, now.changed))}",
-        "nothing": "has nothing of its own to trust",
+        "nothing": "has no settings, tools or servers of its own, so there is nothing to trust",
     }
     render.facts(options, now.to_dict(), f"{visible(now.workspace)} {words[now.state]}.")
     return 0
@@ -56,10 +56,13 @@ def _consent(now: object) -> bool:
     assert isinstance(now, Trust)
     shown = now.changed or now.files
     render.note(f"{visible(now.workspace)} brings files that Surehand would act on:")
-    for name in shown or ("(none yet; what appears later asks again)",):
+    for name in shown:
         render.note(f"  {visible(name, lines=False)}")
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        render.error("nobody can be asked here", "Look at these files, then use `surehand trust --yes`.")
+        render.error(
+            "trusting needs your answer, and this is not a terminal",
+            "Look at these files, then use `surehand trust --yes`.",
+        )
         return False
     sys.stderr.write("Trust them? [y/N] ")
     sys.stderr.flush()
