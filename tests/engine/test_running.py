@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
 from surehand.core.tool import tool
 from surehand.engine import running
 from surehand.engine.running import DEADLINE, Deadlines
-from surehand.engine.workers import Workers
 from surehand.testing import scratch_app
 
 
@@ -70,8 +68,3 @@ async def test_a_call_is_stopped_at_a_deadline_of_either_kind(monkeypatch: pytes
             result = await app.call("hangs")
             assert result.error is not None
             assert result.error.code == "timeout"
-
-
-async def test_jobs_one_after_another_take_one_thread() -> None:
-    workers = Workers()
-    assert len({await workers.submit(threading.get_ident) for _ in range(200)}) == 1

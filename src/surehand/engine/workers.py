@@ -39,10 +39,8 @@ class Workers:
                 value, problem = context.run(function), None
             except BaseException as raised:  # handed to the caller, whatever it is
                 value, problem = None, raised
-            with self._lock:  # before anybody hears of it: what comes next then finds this thread, not none
-                self._idle += 1
             try:
-                loop.call_soon_threadsafe(_set_outcome, future, value, problem)
+                loop.call_soon_threadsafe(_settle, future, value, problem)
             except RuntimeError:
                 pass  # the loop closed while the thread worked; nobody waits any more
 
@@ -73,9 +71,11 @@ class Workers:
                     self._idle -= 1
                 return
             job()
+            with self._lock:  # not sooner: a thread that still winds up takes the next job twice as late as a fresh one
+                self._idle += 1
 
 
-def _set_outcome(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
+def _settle(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
     if future.done():
         return
     if problem is None:
