@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.users import USERS, somebody
 
-from surehand import Surehand
+from surehand import Settings, Surehand
 from surehand.core.call import ToolResult
 from surehand.history.history import HISTORY
 from surehand.search.kept_files import KeptFiles
@@ -340,6 +340,27 @@ async def test_a_link_that_took_a_files_place_is_named(tmp_path: Path) -> None:
         assert not (tmp_path / "a.txt").is_symlink()
         assert (await app.redo()).ok
     assert os.readlink(tmp_path / "a.txt") == "elsewhere"
+
+
+async def test_contents_that_are_kept_already_need_no_room_in_the_history(tmp_path: Path) -> None:
+    names = ("a.bin", "b.bin")
+    for name in names:
+        (tmp_path / name).write_bytes(os.urandom(480 * 1024))
+    (tmp_path / "small").mkdir()
+    for number in range(20):
+        (tmp_path / f"small/{number}").write_bytes(os.urandom(1024))
+    settings = Settings.parse({"history": {"limit_mb": 1}})
+    async with scratch_app(tmp_path, settings=settings, keep_state=True) as app:
+        for name in (*names, "small/*"):
+            removed = await app.call("Bash", {"command": f"rm {name}"})
+            assert "cannot all be undone" not in removed.output
+        assert (await app.undo(last=3)).ok
+        redone = await app.redo()
+        assert redone.ok, redone.output
+        assert files(tmp_path) == set()
+        undone = await app.undo(last=3)
+        assert undone.ok, undone.output
+    assert len(files(tmp_path)) == 22
 
 
 UNREADABLE = """

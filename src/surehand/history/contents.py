@@ -78,10 +78,11 @@ class Contents:
         if digest in self.known:
             return
         size = sum(len(part) for part in parts)
-        self.added += size
         if size <= SMALL_BYTES or self._folder is None:
-            self._database.execute(_INSERT, (digest, "raw", size, size, None, 0, join_parts(parts)))
+            row = (digest, "raw", size, size, None, 0, join_parts(parts))
+            self.added += size * (self._database.execute(_INSERT, row).rowcount == 1)
         elif not self.has(digest):
+            self.added += size
             self._placed.append(self.path(digest))
             self._store_content(digest, parts)
             self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
@@ -93,8 +94,9 @@ class Contents:
             for digest, data in contents.items()
             if digest not in self.known
         ]
-        self.added += sum(row[2] for row in rows)
+        before = self.total()
         self._database.executemany(_INSERT, rows)
+        self.added += self.total() - before
 
     def keep_file(self, digest: str, size: int, path: str) -> None:
         """Keep a large content that stands in a file nobody will write to: by a link, or else a copy."""
@@ -133,8 +135,9 @@ class Contents:
 
     def announce(self, digest: str, size: int) -> bool:
         """Write down that a file of this content will be linked or copied in; False when it is kept already."""
-        self.added += size
-        return self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None)).rowcount == 1
+        is_new = self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None)).rowcount == 1
+        self.added += size * is_new
+        return is_new
 
     def adopt(self, digest: str, folder_fd: int, name: str, data: Bytes) -> None:
         """Bring an announced content in: link the file that has it, or copy where that cannot be."""

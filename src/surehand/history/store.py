@@ -157,8 +157,8 @@ class Store:
 
     def _too_large(self, size: int) -> ToolFailure:
         return ToolFailure(
-            f"this change would need {size >> 20:,} MB in the history, which keeps {self._limit_bytes >> 20:,} MB in "
-            "all: it would displace every older change",
+            f"this change would need {-(-size >> 20):,} MB in the history, which keeps {self._limit_bytes >> 20:,} MB "
+            "in all: it would displace every older change",
             code="precondition_failed",
             hint="Raise `history.limit_mb`, or make the change with a command, which says what of it is not covered.",
             details={"bytes": size, "limit_bytes": self._limit_bytes},
