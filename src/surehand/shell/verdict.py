@@ -94,7 +94,10 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
 
 
 def _shows_signatures(parsed: Parsed) -> bool:
-    return any(re.search(r"%G|%\(signature", word.text) for word in parsed.values("--format", "--pretty"))
+    formats = parsed.values("--format", "--pretty", "--group")
+    if any(re.search(r"%G|%\(\*?signature", word.text) for word in formats):
+        return True
+    return any("signature" in word.text for word in parsed.values("--sort"))
 
 
 def _revisions(parsed: Parsed, operands: list[Word]) -> Verdict:
