@@ -132,8 +132,12 @@ def test_a_rule_for_a_command_does_not_cover_variables_that_change_it(judge: Jud
         "go vet -vettool=./x ./...",
         "go vet --vettool ./x ./...",
         "go vet -toolexec=./x ./...",
+        "cargo build --config 'build.rustc-wrapper=\"./x\"'",
+        "cargo build --config=x.toml",
+        "npm test --script-shell=./x",
+        "npm test --node-options '--require ./x.js'",
     ],
 )
 def test_a_rule_for_a_command_does_not_cover_programs_that_its_options_name(judge: Judge, command: str) -> None:
-    rules = ("allow Bash(git push:*)", "allow Bash(git fetch:*)", "allow Bash(go vet:*)")
-    assert judge([command], rules)[command] == "ask"
+    allowed = ("git push", "git fetch", "go vet", "cargo build", "npm test")
+    assert judge([command], [f"allow Bash({each}:*)" for each in allowed])[command] == "ask"

@@ -415,6 +415,8 @@ def test_the_mode_of_a_child_is_the_narrower_one() -> None:
         (RunCommand(("node", "x.js"), False), "Bash(node x.js)"),
         (RunCommand(("kubectl", "exec", "x", "--", "sh"), False), "Bash(kubectl exec x -- sh)"),
         (RunCommand(("just", "test"), False), "Bash(just test)"),
+        (RunCommand(("mvn", "test"), False), "Bash(mvn test)"),
+        (RunCommand(("gradle", "build"), False), "Bash(gradle build)"),
         (RunCommand(("git", "config", "user.name", "x"), False), "Bash(git config user.name x)"),
         (RunCommand(("git", "rebase", "-i", "HEAD~2"), False), "Bash(git rebase -i 'HEAD~2')"),
         (RunCommand(("git", "submodule", "foreach", "x"), False), "Bash(git submodule foreach x)"),

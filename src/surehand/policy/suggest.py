@@ -22,8 +22,9 @@ def _words(text: str) -> frozenset[str]:
 
 # What a program does with the word after its name, where further words only say to what: a rule may leave those free.
 # Whatever runs other programs, installs code of anybody's choice or changes settings is not here: `git config`,
-# `git rebase -x`, `npm install`, `docker run`, `docker build`, `poetry run`. A program that is not here gets its very
-# words; so do those whose options name code (`pylint --init-hook`, `mypy --python-executable`).
+# `git rebase -x`, `npm install`, `docker run`, `docker build`, `poetry run`, `mvn` and `gradle` (whose further words
+# may be goals of any plug-in, or a script). A program that is not here gets its very words; so do those whose options
+# name code (`pylint --init-hook`, `mypy --python-executable`).
 _DEEDS: dict[str, frozenset[str]] = {
     "git": _words(
         "add commit push pull fetch checkout switch merge stash tag branch reset restore rm mv cherry-pick revert "
@@ -33,7 +34,6 @@ _DEEDS: dict[str, frozenset[str]] = {
     "cargo": _words("build check test clippy fmt doc clean bench tree update"),
     "go": _words("build vet fmt mod clean"),
     "dotnet": _words("build test restore clean format"),
-    **dict.fromkeys(("mvn", "gradle"), _words("test compile package verify clean build check")),
     "docker": _words("ps images logs inspect pull stop start restart"),
     "kubectl": _words("get describe logs top"),
     "gh": _words("pr issue release label"),

@@ -186,7 +186,7 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("tree", _CARGO_TREE, needs=("--locked", "--frozen"), everything=True),
             ),
             exact=("version", "help", "--list"), version="--version --help -V", obeys_folder=True,
-            quiet={"": {"CARGO_NET_OFFLINE": "true"}}, builds=True,
+            quiet={"": {"CARGO_NET_OFFLINE": "true"}}, builds=True, starts=scripts("--config"),
             runs=("cargo metadata --no-deps", "cargo locate-project --workspace", "cargo tree --offline --locked"),
             asks=("cargo add x", "cargo tree --offline")),
     Program("gcc", aliases=("g++", "cc", "c++", "clang", "clang++"), forms=_COMPILER, version="--version --help",

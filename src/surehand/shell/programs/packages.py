@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from surehand.shell.options import names
 from surehand.shell.programs.record import Form, Program, listing
-from surehand.shell.starts import runner
+from surehand.shell.starts import Started, runner, scripts
+from surehand.shell.word import Word
 
 _NAME = r"[A-Za-z0-9@][\w@.+/-]*"  # of a package: neither an option nor a path
 
@@ -23,6 +24,13 @@ PIP = (
 )
 """With which words `pip` only reads; the same words follow `python -m pip`."""
 _PACKAGE_RUNNER = runner("exec", "x", "dlx")
+_npm_scripts = scripts("--script-shell", "--node-options", "--shell", "--git", "--editor", "--viewer")
+
+
+def _npm_starts(words: Sequence[Word]) -> Iterator[Started]:
+    """Yield what `npm` runs: a command that it is given, and programs that its settings name."""
+    yield from _PACKAGE_RUNNER(words)
+    yield from _npm_scripts(words)
 
 
 def _tell_version(programs: str, version: str = "--version --help", builds: bool = False) -> Iterator[Program]:
@@ -57,7 +65,7 @@ PROGRAMS: tuple[Program, ...] = (
             exact=("-v", "version", "ls", "list", "root", "root -g", "bin", "prefix", "prefix -g"),
             version="--version --help", obeys_folder=True,
             quiet={"": {"npm_config_offline": "true", "npm_config_update_notifier": "false",
-            "npm_config_logs_max": "0"}}, starts=_PACKAGE_RUNNER, builds=True, runs=("npm ls -g", "npm root -g"),
+            "npm_config_logs_max": "0"}}, starts=_npm_starts, builds=True, runs=("npm ls -g", "npm root -g"),
             asks=("npm i -D typescript",)),
     Program("pnpm",
             forms=(
