@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pty_terminal import Terminal
 
 
 @pytest.fixture
@@ -174,3 +175,13 @@ def test_the_log_names_what_people_keep_first_and_says_what_was_undone_in_part(w
 def test_arguments_given_without_their_option_are_told_where_to_go(workspace: Path) -> None:
     said = surehand(workspace, "tools", "invoke", "Read", '{"file_path": "a.txt"}', code=2)
     assert "arguments of a tool go after --args" in said
+
+
+def test_the_end_of_the_input_is_a_no_to_a_rewind(workspace: Path) -> None:
+    surehand(workspace, "ask", "run `touch made`", "--allow", "Bash(touch:*)")
+    assert (workspace / "made").exists()
+    with Terminal("rewind", "--to", "1", "--text", cwd=workspace) as terminal:
+        terminal.wait_for("Rewind? [y/N]", within_s=120)
+        terminal.type("\x04")
+        terminal.wait_for("Nothing was changed.", within_s=120)
+    assert (workspace / "made").exists()

@@ -80,6 +80,13 @@ def note(text: str) -> None:
     sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
 
 
+def confirm(question: str) -> bool:
+    """Ask a person at the terminal for a yes; the end of the input (Ctrl-D) is a no."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def warnings(found: Iterable[str]) -> None:
     """Print what was found wrong while the application opened."""
     for each in found:

@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
         return 0
     result = session.run(_rewind(options))
     if result is None:
-        render.note("nothing was changed")
+        render.note("Nothing was changed.")
         return 130
     show_result(options, result)
     return 0 if result.ok else EXIT_CODES.get(result.error.code if result.error else "", 1)
@@ -127,7 +127,6 @@ async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bo
         if dry_run or not shown.ok:
             return shown
         render.line(render.diff(shown.output))
-        answer = await asyncio.to_thread(input, "Rewind? [y/N] ")
-        if answer.strip().lower() not in ("y", "yes"):
+        if not await asyncio.to_thread(render.confirm, "Rewind?"):
             return None
     return await app.rewind(to, **wanted)

@@ -64,6 +64,4 @@ def _consent(now: object) -> bool:
             "Look at these files, then use `surehand trust --yes`.",
         )
         return False
-    sys.stderr.write("Trust them? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return render.confirm("Trust them?")

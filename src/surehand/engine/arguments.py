@@ -69,7 +69,7 @@ def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:
     """Return the failure that lists every fault with its path, and an example that would do."""
     listed = "; ".join(map(str, faults[:20])) + (f"; and {len(faults) - 20} more" if len(faults) > 20 else "")
     example = _example(tool)
-    shown = f", for example with {json.dumps(example, ensure_ascii=False)}" if example is not None else "."
+    shown = f", for example with {json.dumps(example, ensure_ascii=False)}" if example else "."
     return ToolFailure(
         f"invalid arguments for {tool.name}: {listed}",
         code="invalid_args",
