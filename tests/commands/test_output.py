@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, mark_stderr, truncate_middle, width
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, mark_stderr, truncate_bytes, width
 from surehand.commands.output_text import binary_kind
 
 
@@ -158,10 +158,10 @@ def test_what_is_kept_of_long_output_is_the_share_asked_for(share: float, begins
 
 
 def test_marks_never_take_a_text_over_its_limit() -> None:
-    assert truncate_middle("x" * 1000, 1000) == "x" * 1000
-    assert len(truncate_middle(mark_stderr("\n" * 56_000), 57_344).encode()) <= 57_344
-    assert "left out here" in truncate_middle("\u00e9" * 1000, 1000)
-    assert len(truncate_middle("\u00e9" * 1000, 1000).encode()) <= 1000
+    assert truncate_bytes("x" * 1000, 1000) == "x" * 1000
+    assert len(truncate_bytes(mark_stderr("\n" * 56_000), 57_344).encode()) <= 57_344
+    assert "left out here" in truncate_bytes("\u00e9" * 1000, 1000)
+    assert len(truncate_bytes("\u00e9" * 1000, 1000).encode()) <= 1000
 
 
 def test_stderr_lines_are_marked() -> None:

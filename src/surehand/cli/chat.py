@@ -146,7 +146,7 @@ class Chat:
         render.line(render.paint(f"{self.choice.provider}/{self.choice.name}", "bold") + f": {self.choice.why}")
         so_far = f", {len(self.loop.messages)} messages so far" if self.loop.messages else ""
         render.line(f"session {self.options.session}{so_far}; /help lists the commands, Ctrl-D leaves")
-        prompt = open_prompt((*COMMANDS, *self.kept), self.app.session.workspace)
+        prompt = open_prompt((*SLASH_COMMANDS, *self.kept), self.app.session.workspace)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
         while (text := await prompt.read()) is not None:
             await self._interruptible(self.questions.catch_up())
@@ -158,10 +158,10 @@ class Chat:
             name, _, rest = text[1:].strip().partition(" ")
             if name in ("exit", "quit"):
                 return
-            if name not in COMMANDS and (kept := self.kept.get(name)):
+            if name not in SLASH_COMMANDS and (kept := self.kept.get(name)):
                 await self._answer(kept.prompt(rest.strip()))
                 continue
-            command = COMMANDS.get(name)
+            command = SLASH_COMMANDS.get(name)
             self.questions.at_once = True  # what a command of theirs asks is asked at once
             await self._interruptible(command.run(self, rest.strip()) if command else report_unknown(name))
             self.questions.at_once = False
@@ -301,8 +301,8 @@ async def _model(chat: Chat, rest: str) -> None:
 
 
 async def _help(chat: Chat, rest: str) -> None:
-    rows = [(f"/{command.usage}", command.about) for command in COMMANDS.values()]
-    own = (kept for name, kept in chat.kept.items() if name not in COMMANDS)
+    rows = [(f"/{command.usage}", command.about) for command in SLASH_COMMANDS.values()]
+    own = (kept for name, kept in chat.kept.items() if name not in SLASH_COMMANDS)
     rows += [(f"/{kept.name} {kept.hint}".strip(), kept.about) for kept in own]
     render.line(render.table([*rows, ("/exit", "leave (also Ctrl-D)")]))
     render.line(_KEYS)
@@ -310,14 +310,14 @@ async def _help(chat: Chat, rest: str) -> None:
 
 async def report_unknown(name: str) -> None:
     """Say that there is no such command."""
-    near = nearest(name, COMMANDS)
+    near = nearest(name, SLASH_COMMANDS)
     render.error(f"there is no command /{name}" + (f"; did you mean /{near}?" if near else ""), "/help lists them")
 
 
 _KEYS: Final = """\
 Alt-Enter, or \\ at the end of a line, begins another line; several lines may be pasted.
 Ctrl-C stops an answer, or forgets what was typed; it does not leave."""
-COMMANDS: Final[Mapping[str, Command]] = {
+SLASH_COMMANDS: Final[Mapping[str, Command]] = {
     "undo": _built_in("undo"),
     "redo": _built_in("redo"),
     "rewind": Command("rewind [TURN]", "list turns; rewind files and conversation to before one", _rewind),

@@ -1,1 +1,1 @@
-"""Commands: what a session keeps for the commands it runs, their output, and dry runs of them."""
+"""Shell commands: what a session keeps for those it runs, their output, and dry runs of them."""

@@ -141,9 +141,9 @@ class Stream:
         head, tail = bytes(self._head), b"".join(self._tail)[-self._tail_limit :] if self._tail_limit else b""
         if self.total <= len(head) + len(tail):
             text, stray = decode_output(head + tail)
-            return Shown(truncate_middle(_add_stray_note(text, stray), self._limit), self.total, 0, "", file, stray)
+            return Shown(truncate_bytes(_add_stray_note(text, stray), self._limit), self.total, 0, "", file, stray)
         text, cut, stray = self._without_middle(head, tail, f"; all of it is in {file}" if file else "")
-        return Shown(truncate_middle(text, self._limit), self.total, cut, "", file, stray)
+        return Shown(truncate_bytes(text, self._limit), self.total, cut, "", file, stray)
 
     def _without_middle(self, head: bytes, tail: bytes, where: str) -> tuple[str, int, int]:
         """Return beginning and end with a mark between them, all of it within the limit, and what that leaves out."""
@@ -165,7 +165,7 @@ class Stream:
         return text, cut, stray
 
 
-def truncate_middle(text: str, limit_bytes: int) -> str:
+def truncate_bytes(text: str, limit_bytes: int) -> str:
     """Return a text that keeps within a limit, marks included; what lies in the middle is left out."""
     data = text.encode(errors="surrogatepass")
     if len(data) <= limit_bytes:

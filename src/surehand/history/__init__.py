@@ -4,6 +4,7 @@
     contents.py   contents by hash: small ones in the database, large ones in files, edits as differences
     log.py        the list of changes, in SQLite, and pruning it to the size limit
     history.py    `History`: begin, commit, record, when to prune; what tools use
+    store.py      the database: opening it, transactions, what is done when it is damaged or full
     steps.py      carrying out a list of changes, all or nothing
     change_logs.py, command_changes.py   what a command changed, as the launcher recorded it
     read_contents.py   contents a session has read, for merging

@@ -1,4 +1,4 @@
-"""The list of changes, in SQLite (write-ahead log): several processes append to it and read it at once."""
+"""The log of changes and its pruning, in SQLite (write-ahead log): several processes use it at once."""
 
 from __future__ import annotations
 

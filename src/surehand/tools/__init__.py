@@ -1,1 +1,1 @@
-"""Floor 2, plug-ins: the built-in tools. Each module exports `TOOLS` and does nothing when imported."""
+"""Floor 2, plug-ins: the built-in tools. A tool's module exports `TOOLS`; the others are parts of one."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import input_prompts
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, mark_stderr, truncate_middle
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, mark_stderr, truncate_bytes
 from surehand.commands.progress import Watcher
 from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
@@ -115,13 +115,13 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
         if input_prompts.HINT in hint:
             data["waiting_for_input"] = True
     body = "\n".join(
-        part for part in (stdout.text.rstrip("\n"), truncate_middle(mark_stderr(stderr.text), STDERR_LIMIT)) if part
+        part for part in (stdout.text.rstrip("\n"), truncate_bytes(mark_stderr(stderr.text), STDERR_LIMIT)) if part
     )
     if error or ended.exit_code > 0:
         notes.insert(0, error.message if error else f"exit code {ended.exit_code}, which here means no")
     said = "".join(f"\n[{note}]" for note in notes)
     nothing = "(done)" if call.report.class_ == "silent" and error is None else "(no output)"
-    output = truncate_middle(body, STDOUT_LIMIT + STDERR_LIMIT - len(said.encode(errors="surrogatepass"))) or nothing
+    output = truncate_bytes(body, STDOUT_LIMIT + STDERR_LIMIT - len(said.encode(errors="surrogatepass"))) or nothing
     output += said
     meta: dict[str, Any] = {"resources": {"cpu_s": ended.cpu_s, "max_rss_bytes": ended.max_rss}}
     if stdout.cut or stderr.cut:

@@ -323,7 +323,7 @@ def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Prob
                     write.encoding = encoding
                 return None, splices
             refused = refused or problem
-    return refused or _explain_miss(write, data, edit, index), []
+    return refused or _report_miss(write, data, edit, index), []
 
 
 # When the guess among the western encodings is wrong by a few signs, these two hold what it lacks. No other may take
@@ -424,7 +424,7 @@ def _many(data: Bytes, spans: list[Span], encoding: Encoding, index: int) -> Pro
     return Problem(9, message, hint, {"edit": index, "lines": lines, "count": len(spans)})
 
 
-def _explain_miss(write: FileWrite, data: Bytes, edit: Replace, index: int) -> Problem:
+def _report_miss(write: FileWrite, data: Bytes, edit: Replace, index: int) -> Problem:
     if not data:
         hint = "An empty old_string puts new_string into it."
         return Problem(

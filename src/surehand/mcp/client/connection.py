@@ -255,7 +255,7 @@ class Connection:
         """Open the transport to the server: a client to enter, the event of its end, and why it ended."""
         own, fill = self.server.settings, _filler()
         if own.url:
-            async with self._opened_url(fill(own.url), fill) as (transport, refusal):
+            async with self._open_url(fill(own.url), fill) as (transport, refusal):
                 yield self._make_client(transport), asyncio.Event(), refusal
             return
         from surehand.mcp.client.stdio import OverPipe, contained, of_project, piped  # lazy: mcp, 900 ms
@@ -272,7 +272,7 @@ class Connection:
             yield self._make_client(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
 
     @asynccontextmanager
-    async def _opened_url(self, url: str, fill: Callable[[str], str]) -> AsyncGenerator[tuple[Any, Callable[[], str]]]:
+    async def _open_url(self, url: str, fill: Callable[[str], str]) -> AsyncGenerator[tuple[Any, Callable[[], str]]]:
         """Open the HTTP transport to a server, with the tokens of a login unless its headers have their own."""
         from surehand.mcp.client.http import Heard, over_http  # lazy: mcp, 900 ms
         from surehand.mcp.client.login import open_login  # lazy: mcp, 900 ms
