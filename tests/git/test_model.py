@@ -66,6 +66,9 @@ def git(*words: str, cwd: Path) -> None:
         ("[blame]\n ignoreRevsFile = .env\n", "blame.ignorerevsfile"),
         ("[core]\n excludesFile = ~/other/.gitignore\n", "core.excludesfile"),
         ("[never]\n heardOf = it\n", "never.heardof"),
+        ('[gitflow "prefix"]\n feature = $(touch pwn)\n', "gitflow.prefix.feature"),
+        ('[gitflow "path"]\n hooks = ./x\n', "gitflow.path.hooks"),
+        ('[guitool "x"]\n cmd = ./x\n', "guitool.x.cmd"),
     ],
 )
 def test_a_setting_that_is_not_known_to_be_harmless_is_named(tmp_path: Path, text: str, found: str) -> None:
@@ -87,6 +90,8 @@ def test_a_setting_that_is_not_known_to_be_harmless_is_named(tmp_path: Path, tex
         "[blame]\n\tignoreRevsFile = .git-blame-ignore-revs\n",
         "[include]\n\tpath = ../.gitconfig\n",
         "[color]\n\tui = always\n[pull]\n\trebase = true\n",
+        '[gitflow "branch"]\n\tmaster = main\n[gitflow "prefix"]\n\tfeature = feature/\n[oh-my-zsh]\n\thide-status = 1\n',
+        "[gui]\n\twmstate = normal\n\tgeometry = 887x427+5+5 171 192\n[bash]\n\tshowDirtyState = false\n",
     ],
 )
 def test_everyday_settings_ask_nothing(tmp_path: Path, text: str) -> None:

@@ -210,7 +210,7 @@ commitGraph.generationVersion commitGraph.maxNewFilters commitGraph.readChangedP
 core.abbrev core.autocrlf core.bare core.bigFileThreshold core.checkRoundtripEncoding core.checkStat core.commentChar
 core.commentString core.commitGraph core.compression core.createObject core.deltaBaseCacheLimit core.eol core.fileMode
 core.filesRefLockTimeout core.fsync core.fsyncMethod core.fsyncObjectFiles core.hideDotFiles core.ignoreCase
-core.ignoreStat core.logAllRefUpdates core.looseCompression core.multiPackIndex core.notesRef core.packedGitLimit
+core.ignoreStat core.logAllRefUpdates core.longPaths core.looseCompression core.multiPackIndex core.notesRef core.packedGitLimit
 core.packedGitWindowSize core.packedRefsTimeout core.precomposeUnicode core.preferSymlinkRefs core.preloadIndex
 core.quotePath core.repositoryFormatVersion core.safecrlf core.sharedRepository core.sparseCheckout
 core.sparseCheckoutCone core.splitIndex core.symlinks core.trustctime core.untrackedCache core.useReplaceRefs
@@ -259,6 +259,8 @@ submodule.*.active submodule.*.branch submodule.*.fetchRecurseSubmodules submodu
 submodule.active submodule.fetchJobs submodule.propagateBranches submodule.recurse
 tar.umask transfer.fsckObjects transfer.unpackLimit
 versionsort.suffix worktree.guessRemote worktree.useRelativePaths
+bash.showDirtyState bash.showUntrackedFiles oh-my-zsh.hide-dirty oh-my-zsh.hide-info oh-my-zsh.hide-status
+gui.geometry gui.wmstate
 """
 _ADDRESSES: Final = "remote.*.url remote.*.pushurl submodule.*.url branch.*.remote branch.*.pushRemote"
 _FILES: Final = "blame.ignoreRevsFile commit.template core.attributesFile core.excludesFile diff.orderFile mailmap.file"
@@ -270,6 +272,9 @@ _VALUES: Final[dict[str, str]] = {
     "log.showSignature": r"(?i:false|no|off|0)",
     "commit.gpgSign": r"(?i:false|no|off|0)",
     "tag.gpgSign": r"(?i:false|no|off|0)",
+    "gitflow.branch.*": r"[\w./-]*",
+    "gitflow.prefix.*": r"[\w./-]*",
+    "git-town.main-branch": r"[\w./-]*",
     "filter.lfs.clean": r"git-lfs clean -- %f",
     "filter.lfs.smudge": r"git-lfs smudge -- %f|git-lfs smudge --skip -- %f",
     "filter.lfs.process": r"git-lfs filter-process|git-lfs filter-process --skip",
