@@ -27,7 +27,6 @@ KEPT_APART = {
     "surehand.providers.anthropic": "one file a vendor",
     "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
-    "surehand.sandbox.view": "what commands can read; its importer joins this with all else that is enforced",
     "surehand.tools.background": "loaded only for a command in the background",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",
 }
