@@ -355,7 +355,7 @@ def open_channel(app: Surehand, stack: AsyncExitStack) -> None:
     async def stop_call(request: Mapping[str, Any]) -> Mapping[str, Any]:
         if app.executor.cancel(str(request.get("id"))):
             return {"ok": True}
-        return {"error": "that call does not run any more", "hint": ""}
+        return {"error": "that call is no longer running", "hint": ""}
 
     async def reload_settings(request: Mapping[str, Any]) -> Mapping[str, Any]:
         del request

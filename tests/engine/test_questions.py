@@ -82,7 +82,7 @@ async def test_an_answer_to_something_else_than_waits_is_refused(tmp_path: Path)
         row = await waiting_question()
         said = await answer(row | {"digest": "0" * 64})
         assert "not what was shown" in said["error"]
-        assert "nobody waits" in (await answer(row | {"id": "question_1"}))["error"]
+        assert "no longer waiting" in (await answer(row | {"id": "question_1"}))["error"]
         assert not call.done()
         await answer(row, kind="no", reason="use the other one")
         result = await call
@@ -253,4 +253,4 @@ async def test_a_running_call_is_stopped_by_the_channel(tmp_path: Path) -> None:
         again = await ask({"want": "stop_call", "id": started[0]})
     assert result.error is not None
     assert result.error.code == "cancelled"
-    assert "does not run" in again["error"]
+    assert "no longer running" in again["error"]

@@ -82,7 +82,7 @@ def test_what_was_done_is_told_where_nothing_can_be_written(
         assert "cannot be written" in say("tools", "invoke", "Changes", "--args", "{}")
         assert say("sessions", "list").splitlines()[1].startswith("s ")
         assert "a.txt" in say("sessions", "show", "s")
-        assert "chain is whole" in say("audit", "verify")
+        assert "chain is intact" in say("audit", "verify")
         assert "a.txt" in say("audit", "show")
         assert "no turns yet" in say("rewind", "s")
         assert "two" in say("tools", "invoke", "--session", "s", "Read", "--args", '{"file_path": "a.txt"}')

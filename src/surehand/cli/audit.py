@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
 
 def _verify(options: Namespace) -> int:
     found = verify(folder(options))
-    text = f"{found.count} records, the chain is whole." if found.ok else "\n".join(map(str, found.faults))
+    text = f"{found.count} records, the chain is intact." if found.ok else "\n".join(map(str, found.faults))
     render.facts(options, found.to_dict(), visible(text))
     return 0 if found.ok else 1
 

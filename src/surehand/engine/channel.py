@@ -102,7 +102,7 @@ class Channel:
             return peer.answer(self._facts())
         if want == "call":
             found = self._calls.describe(str(request.get("id")))
-            return peer.answer(found or {"error": "that call is not kept any more", "hint": ""})
+            return peer.answer(found or {"error": "that call is no longer kept", "hint": ""})
         if (handler := self._session.requests.get(want)) is None:
             if want == "board":  # a session without tasks has not even made its board
                 return peer.answer(self._facts() | {"tasks": []})

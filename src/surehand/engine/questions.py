@@ -230,7 +230,7 @@ class OpenQuestions:
             return {"error": f"it was answered already{by}: {answered['answer']}", "hint": "", "answered": answered}
         waiting = self._open.get(id)
         if waiting is None:
-            return {"error": "nobody waits for an answer to this any more", "hint": ""}
+            return {"error": "this question is no longer waiting for an answer", "hint": ""}
         if request.get("digest") != waiting.question.digest:
             return {"error": "what waits is not what was shown", "hint": "Look at the question again."}
         return waiting

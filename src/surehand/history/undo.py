@@ -114,7 +114,7 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
 
 def _offer_ways(plan: Plan, conflicts: list[Standing]) -> str:
     if any(each.special for each in conflicts):
-        return "Move away what stands in the way, then try again."
+        return "Move what is in the way, then try again."
     merging = not plan.merges and any(each.now.kind == each.step.before.kind == "file" for each in conflicts)
     merge = "Use merge (`--merge`) to keep what was changed in other lines since. " if merging else ""
     return (

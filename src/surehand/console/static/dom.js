@@ -63,7 +63,7 @@ export function line(text, limit = 400) {
   return shown(String(text ?? "").slice(0, limit * 2).replace(/\s*\n\s*/g, " ⏎ "), limit);
 }
 
-/** Arguments as a person would say them: the first one plain, the rest by name. What is no JSON, or not all of it, stays as it is. */
+/** Arguments as a person would say them: the first one plain, the rest by name. Text that is not JSON, or not all of it, stays as it is. */
 export function sayArgs(given) {
   let args = given ?? "";
   if (typeof args === "string") try { args = JSON.parse(args); } catch { return args; }
