@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.harness import Harness, process
 from surehand import Surehand
-from surehand.policy.trust import give
+from surehand.policy.trust import add_trust
 from surehand.testing import Says
 
 OWN_TOOL = """
@@ -49,7 +49,7 @@ def rows(harness: Harness) -> None:
         folder.mkdir(parents=True)
         for name in ("one", "two", "three"):
             (folder / f"{name}.py").write_text(OWN_TOOL.format(name=name))
-        give(scratch)
+        add_trust(scratch)
         harness.compare("cold start: tools list of a trusted folder", [bare, ours], goal="<= 8", rounds=21)
 
 

@@ -60,7 +60,7 @@ def _trusted(workspace: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     (workspace / ".surehand" / "tools" / "t.py").write_text(
         "import sys; sys.path.insert(0, 'scripts'); import helper\n"
     )
-    trust.give(str(workspace))
+    trust.add_trust(str(workspace))
     return {}
 
 

@@ -137,7 +137,7 @@ async def test_a_tool_that_is_switched_off_is_off_in_sessions_that_run_until_it_
 
 async def test_switching_a_tool_on_tells_when_the_folder_has_it_off(served: Served, workspace: Path) -> None:
     (workspace / "surehand.toml").write_text("[tools.Glob]\nenabled = false\n")
-    trust.give(str(workspace))
+    trust.add_trust(str(workspace))
     refused = await served.post("/api/tools/switch", {"tool": "Glob", "enabled": True}, status=409)
     assert "say otherwise" in refused["error"]
     assert "tools.Glob.enabled" in refused["hint"]

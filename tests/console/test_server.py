@@ -91,7 +91,7 @@ async def test_a_reader_that_does_not_keep_up_is_told_how_many_it_lost(monkeypat
     stream = feed.stream(lambda event: True)
     await anext(stream)
     for number in range(25):
-        feed.take({"kind": "note", "session_id": "s", "number": number})
+        feed.add_event({"kind": "note", "session_id": "s", "number": number})
     told = await anext(stream)
     await stream.aclose()
     events = [json.loads(line[6:]) for line in told.splitlines() if line.startswith("data: ")]
@@ -103,7 +103,7 @@ async def test_a_reader_that_does_not_keep_up_is_told_how_many_it_lost(monkeypat
 async def test_a_reader_that_comes_back_too_late_is_told_what_is_missing() -> None:
     feed = feeds.Feed()
     for number in range(feeds.RECENT_LIMIT + 7):
-        feed.take({"kind": "note", "session_id": "s", "number": number})
+        feed.add_event({"kind": "note", "session_id": "s", "number": number})
     stream = feed.stream(lambda event: True, after=2)
     begun = await anext(stream)
     await stream.aclose()

@@ -24,7 +24,7 @@ from surehand.agent.loop import mark_foreign_text
 from surehand.core.events import Event
 from surehand.core.settings import McpServerSettings, PermissionSettings
 from surehand.core.shapes import result_to_anthropic
-from surehand.policy.trust import give as trust
+from surehand.policy.trust import add_trust as trust
 from surehand.testing import Says
 
 ROUGH = str(Path(__file__).with_name("rough_server.py"))

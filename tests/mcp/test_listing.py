@@ -56,7 +56,7 @@ def compact(value: Any) -> int:
 async def test_the_usual_listing_is_lean_and_under_plain_names(tmp_path: Path) -> None:
     (tmp_path / ".surehand" / "tools").mkdir(parents=True)
     (tmp_path / ".surehand" / "tools" / "greet.py").write_text(OWN_TOOL)
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     async with served(tmp_path) as client:
         shown = await shapes(client)
         assert [name for name in shown if name != "greet"] == sorted(CORE, key=list(shown).index)

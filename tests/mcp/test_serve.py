@@ -90,7 +90,7 @@ def client(tmp_path: Path) -> Generator[Client]:
     folder = tmp_path / ".surehand" / "tools"
     folder.mkdir(parents=True)
     (folder / "noisy.py").write_text(NOISY)
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     with started(tmp_path, "--allow", "Bash(sleep:*)", "--tool-allow", "Bash,Read,time.*,tools.echo,noisy") as made:
         yield made
 

@@ -29,20 +29,20 @@ def test_a_change_in_any_file_that_counts_asks_again(tmp_path: Path, name: str) 
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("a")
     assert trust.state_of(str(tmp_path)).state == "untrusted"
-    assert trust.give(str(tmp_path)).state == "trusted"
+    assert trust.add_trust(str(tmp_path)).state == "trusted"
     assert trust.is_trusted(str(tmp_path))
     status = os.stat(file)
     file.write_text("b")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     now = trust.state_of(str(tmp_path))
     assert (now.state, now.changed) == ("changed", (name,))
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     file.unlink()
     assert not trust.is_trusted(str(tmp_path))
 
 
 def test_a_file_that_appears_later_asks_again(tmp_path: Path) -> None:
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     assert trust.is_trusted(str(tmp_path))
     (tmp_path / ".mcp.json").write_text("{}")
     assert trust.state_of(str(tmp_path)).changed == (".mcp.json",)
@@ -54,7 +54,7 @@ def test_a_link_is_trusted_by_where_it_leads(tmp_path: Path) -> None:
     folder = tmp_path / ".surehand"
     folder.mkdir()
     (folder / "x.py").symlink_to(tmp_path / "a")
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     (folder / "x.py").unlink()
     (folder / "x.py").symlink_to(tmp_path / "b")
     assert not trust.is_trusted(str(tmp_path))
@@ -64,22 +64,22 @@ def test_trust_is_for_one_folder_and_not_for_those_inside_it(tmp_path: Path) -> 
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "surehand.toml").write_text("")
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     assert not trust.is_trusted(str(inner))
 
 
 def test_trust_can_be_taken_back_and_is_kept_outside_the_folder(tmp_path: Path) -> None:
     (tmp_path / "surehand.toml").write_text("")
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     assert trust.trusted_folders() == [str(tmp_path)]
     assert sorted(os.listdir(tmp_path)) == ["surehand.toml"]
-    assert trust.take(str(tmp_path))
-    assert not trust.take(str(tmp_path))
+    assert trust.remove_trust(str(tmp_path))
+    assert not trust.remove_trust(str(tmp_path))
     assert not trust.is_trusted(str(tmp_path))
 
 
 def test_a_broken_store_trusts_nothing(tmp_path: Path) -> None:
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     store = Path(os.environ["SUREHAND_HOME"]) / "trust.json"
     store.write_text("{")
     with pytest.raises(StateError, match="nothing is trusted"):
@@ -93,7 +93,7 @@ def test_a_projects_rules_narrow_always_and_widen_never(tmp_path: Path) -> None:
     )
     for trusted in (False, True):
         if trusted:
-            trust.give(str(tmp_path))
+            trust.add_trust(str(tmp_path))
         found = Policy.from_settings(Settings(), str(tmp_path))
 
         def judged(*words: str, read_only: bool = False, found: Policy = found) -> str:
@@ -169,7 +169,7 @@ def trusted_project(folder: Path, case: str) -> str:
     for name, content in {**FILES, own: text}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    trust.give(str(folder))
+    trust.add_trust(str(folder))
     return named
 
 
@@ -245,7 +245,7 @@ def test_a_change_of_what_a_server_leads_to_is_noticed(how: str, tmp_path: Path)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     assert trust.is_trusted(str(tmp_path))
     (tmp_path / path).write_text("two\n")
     assert not trust.is_trusted(str(tmp_path))

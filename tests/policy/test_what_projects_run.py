@@ -69,7 +69,7 @@ def with_hook(workspace: Path, command: str) -> None:
     (workspace / "surehand.toml").write_text(
         f'[[hooks]]\nevent = "before"\ntools = ["Read"]\nrequired = true\ncommand = {json.dumps(command)}\n'
     )
-    trust.give(str(workspace))
+    trust.add_trust(str(workspace))
 
 
 async def read(workspace: Path) -> Any:
@@ -109,7 +109,7 @@ async def call_server(workspace: Path, script: str) -> Any:
     (workspace / "srv.py").write_text(script)
     server = {"command": sys.executable, "args": ["-S", "srv.py"], "timeout": 20}
     (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": server}}))
-    trust.give(str(workspace))
+    trust.add_trust(str(workspace))
     async with Surehand(workspace, keep_state=False, approver=lambda question: "once") as app:
         return await app.call("mcp__own__look", {})
 

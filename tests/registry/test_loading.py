@@ -247,7 +247,7 @@ async def test_a_workspace_s_own_tools_load_only_once_it_is_trusted(tmp_path: Pa
     (folder / "greet.py").write_text(greeting("hello"))
     async with scratch_app(tmp_path, builtin=False) as app:
         assert list(app.registry) == []
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     async with scratch_app(tmp_path, builtin=False) as app:
         assert (await app.call("greet", {"name": "you"})).output == "hello you"
     (folder / "greet.py").write_text(greeting("changed behind your back"))
@@ -260,7 +260,7 @@ async def test_a_broken_tool_of_a_trusted_workspace_is_a_warning_and_no_end(tmp_
     folder.mkdir(parents=True)
     (folder / "broken.py").write_text("def x(:\n")
     (folder / "greet.py").write_text(greeting("hello"))
-    trust.give(str(tmp_path))
+    trust.add_trust(str(tmp_path))
     async with scratch_app(tmp_path, builtin=False) as app:
         assert list(app.registry) == ["greet"]
         assert len(app.warnings) == 1

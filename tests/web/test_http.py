@@ -17,13 +17,13 @@ from tests.loopback import Site, page, redirect
 from surehand.core.errors import ToolFailure
 from surehand.web import fetch as http
 from surehand.web.addresses import read_url
-from surehand.web.fetch import BODY_BYTES, Reach, Reply, Wish, get
+from surehand.web.fetch import BODY_BYTES, FetchOptions, Reach, Reply, get
 
 LOCAL = Reach(allowed_hosts=("127.0.0.1",))
 
 
 async def fetch(url: str, reach: Reach = LOCAL, **wish: object) -> Reply:
-    return await get(read_url(url), reach, Wish(**{"timeout_s": 10.0, **wish}))  # pyright: ignore[reportArgumentType]
+    return await get(read_url(url), reach, FetchOptions(**{"timeout_s": 10.0, **wish}))  # pyright: ignore[reportArgumentType]
 
 
 async def failure(url: str, reach: Reach = LOCAL, **wish: object) -> ToolFailure:

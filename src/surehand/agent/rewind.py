@@ -153,10 +153,10 @@ class SessionRewinder:
     async def _rewind(
         self, to: int | str, files: bool, transcript: bool, force: bool, branch: str | None, dry_run: bool
     ) -> ToolResult:
-        self._check_wish(files, transcript, branch)
+        self._check_options(files, transcript, branch)
         turns = self._turns_from(to)
         truncates = transcript and branch is None
-        would = _describe_wish(turns, files, transcript, branch)
+        would = _describe_plan(turns, files, transcript, branch)
         with self._journal.hold_alone() as alone:
             self._refuse_while_busy(truncates and not alone)
             running = [_name_task(each) for each in self._tasks_of(turns) if each.status == "in_progress"]
@@ -215,7 +215,7 @@ class SessionRewinder:
             hint = "Nothing was changed. Let the folder be written, or name another with SUREHAND_HOME."
             raise ToolFailure(self._journal.problem, code="precondition_failed", hint=hint)
 
-    def _check_wish(self, files: bool, transcript: bool, branch: str | None) -> None:
+    def _check_options(self, files: bool, transcript: bool, branch: str | None) -> None:
         """Raise ToolFailure for options that no rewind can have."""
         self.session.refuse_if_closed()
         if branch is not None and (problem := name_problem(branch)):
@@ -332,7 +332,7 @@ def _name_turns(turns: Sequence[Checkpoint]) -> str:
     return f"turn {first}" if first == last else f"turns {first} to {last}"
 
 
-def _describe_wish(turns: Sequence[Checkpoint], files: bool, transcript: bool, branch: str | None) -> str:
+def _describe_plan(turns: Sequence[Checkpoint], files: bool, transcript: bool, branch: str | None) -> str:
     if branch is not None:
         then = ", with the files of then" if files else ""
         return f"Would go on from before turn {turns[0].number} as session {branch}{then}."

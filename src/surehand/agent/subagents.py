@@ -55,17 +55,17 @@ class Agent:
     _heard: deque[str] = field(default_factory=lambda: deque[str](maxlen=HEARD_LIMIT))
     _untold: int = 0
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Count an event of its session and record its activity."""
         self.last_activity = event.at
         if event.kind == "call_started":
             self.tool_calls += 1
-            self.hear(f"[{event.tool}] {_subject(event.data['call'].shown_args)}".rstrip())
+            self.add_activity(f"[{event.tool}] {_subject(event.data['call'].shown_args)}".rstrip())
         elif event.kind == "message" and event.data.get("usage") is not None:
             self.tokens += event.data["usage"].total
-            self.hear(event.data["message"].text)
+            self.add_activity(event.data["message"].text)
 
-    def hear(self, text: str) -> None:
+    def add_activity(self, text: str) -> None:
         """Record a piece of its activity."""
         if text.strip():
             self._heard.append(text.strip()[:_LINE])
@@ -221,7 +221,7 @@ class Subagents:
         else:
             problem = task.exception()
             said = f"failed: {problem}" if problem else f"{agent.state}: {task.result().output}"
-        agent.hear(said)
+        agent.add_activity(said)
         self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
 
     async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
@@ -267,7 +267,7 @@ class Subagents:
         parent = self.session
 
         def forward(event: Event) -> None:
-            agent.take(event)
+            agent.on_event(event)
             parent.forward(event)
             parent.emit("subagent_event", subagent_id=agent.id, event=event)
 

@@ -259,11 +259,11 @@ def hear_tasks(app: Surehand) -> Listener:
     """Return a listener that passes events of tasks to an application's bus and counts their calls in its metrics."""
     count = HeardCalls(app.metrics)
 
-    def hear(event: Event) -> None:
+    def pass_on(event: Event) -> None:
         count(event)
         app.bus.emit(event)
 
-    return hear
+    return pass_on
 
 
 def _model_of(model: Model | ModelOf) -> ModelOf:

@@ -27,7 +27,7 @@ def run(options: Namespace) -> int:
         render.facts(options, folders, "\n".join(map(visible, folders)) or "No folder is trusted.")
         return 0
     if options.remove:
-        was = trust.take(options.cwd)
+        was = trust.remove_trust(options.cwd)
         render.facts(
             options, {"workspace": options.cwd, "removed": was}, "No longer trusted." if was else "It was not trusted."
         )
@@ -41,7 +41,7 @@ def _give(options: Namespace) -> int:
         if not (options.yes or _consent(now)):
             render.facts(options, now.to_dict(), "Not trusted.")
             return 4
-        now = trust.give(options.cwd)
+        now = trust.add_trust(options.cwd)
     words = {
         "trusted": "is trusted, as it is now; a change asks again",
         "untrusted": "is not trusted",

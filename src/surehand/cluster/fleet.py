@@ -386,7 +386,7 @@ class Fleet:
             if session.placement is not None:
                 self._free(session.placement)
             await session.detach()
-        self._tell(f"the node {host.node} is gone; {len(gone)} sessions continue elsewhere from their last checkpoint")
+        self._warn(f"the node {host.node} is gone; {len(gone)} sessions continue elsewhere from their last checkpoint")
         for session in gone:
             self._start(self._move(session))
 
@@ -425,7 +425,7 @@ class Fleet:
                 elif kind == "question":
                     self._start(self._answer(host, *item))
                 else:
-                    self._tell(f"{item} events of the node {host.node} were dropped: nobody fetched them")
+                    self._warn(f"{item} events of the node {host.node} were dropped: nobody fetched them")
 
     async def _answer(self, host: HostHandle, name: str, encoded: bytes) -> None:
         if self._approver is not None:
@@ -439,7 +439,7 @@ class Fleet:
         self._reported(event)
         self.bus.emit(event)
 
-    def _tell(self, message: str) -> None:
+    def _warn(self, message: str) -> None:
         self.bus.emit(Event("note", data={"message": message}))
 
     # -- sessions that outlive us ---------------------------------------------------------------------------------

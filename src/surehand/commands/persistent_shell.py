@@ -76,7 +76,7 @@ class ShellWithMemory:
         """Called with the name of a program that begins to wait for somebody to type."""
         os.close(orders)
         os.close(reports)
-        self._loop.add_reader(self._reader, self._hear)
+        self._loop.add_reader(self._reader, self._read_reports)
         self._ended = self._loop.create_task(self._run.finish())
         self._ended.add_done_callback(self._over)
         self._length = 0
@@ -120,7 +120,7 @@ class ShellWithMemory:
             await self._prepare(journal)
             self._write("" if cwd == self._cwd else cwd, text, "m" if remembers else "")
             ordered = os.write(self._orders, b"x") > 0
-            self._hear()  # a short command has often ended by now: the shell is woken while we still write
+            self._read_reports()  # a short command has often ended by now: the shell is woken while we still write
             await self._reported
         except (BrokenPipeError, SandboxFailure):
             await asyncio.shield(self._ended)
@@ -182,7 +182,7 @@ class ShellWithMemory:
         finally:
             os.close(descriptor)
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         try:
             data = os.read(self._reader, 65536)
         except BlockingIOError:

@@ -95,7 +95,7 @@ class Feed:
 
             async def take_all() -> None:
                 async for event in events:
-                    self.take(event)
+                    self.add_event(event)
 
             task = asyncio.create_task(take_all())
             try:
@@ -104,7 +104,7 @@ class Feed:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Take up one event, and hand it to every reader."""
         self._keep(event)
         for listener in self._listeners:

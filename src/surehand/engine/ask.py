@@ -182,7 +182,7 @@ class Permissions:
             shown = await workers.submit(lambda: tool.preview(args, ctx) if tool.preview else None)
         shown = await shown if inspect.isawaitable(shown) else shown
         if shown is not None and shown.dry_run is not None:
-            tell("dry_run_made", tool, ctx, shown.dry_run, call=ctx.call, exit_code=shown.data.get("exit_code"))
+            emit_dry_run("dry_run_made", tool, ctx, shown.dry_run, call=ctx.call, exit_code=shown.data.get("exit_code"))
         return shown
 
     def shows_always(self, tool: Tool) -> bool:
@@ -221,7 +221,7 @@ class Permissions:
             shown = None
             if unasked or not nobody:
                 shown = await self._preview_for_question(tool, args, ctx, dry_runs, must=must or shown_first)
-                shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
+                shown = add_own_permission(ctx, shown) if tool.check_permission is not None else shown
             if unasked:
                 return AskOutcome(dry_run=dry_runs.take(None, shown))
             answer = await self._ask_approver(approver, tool, ctx, decision, shown, dry_runs)
@@ -245,7 +245,7 @@ class Permissions:
         dry_runs = DryRuns(tool, ctx, partial(self.preview, tool, args, ctx, workers))
         try:
             shown = await self._preview_for_question(tool, args, ctx, dry_runs, must=must)
-            shown = with_own_word(ctx, shown) if tool.check_permission is not None else shown
+            shown = add_own_permission(ctx, shown) if tool.check_permission is not None else shown
         finally:
             await dry_runs.close()
         return self._make_question(tool, ctx, decision, shown)
@@ -437,10 +437,10 @@ class DryRuns:
 async def discard_dry_run(tool: Tool, ctx: ToolContext, dry_run: DryRun, *, applied: bool = False) -> None:
     """Discard a dry run: it has been applied by now, or is not wanted."""
     await asyncio.shield(dry_run.discard())
-    tell("dry_run_applied" if applied else "dry_run_discarded", tool, ctx, dry_run)
+    emit_dry_run("dry_run_applied" if applied else "dry_run_discarded", tool, ctx, dry_run)
 
 
-def tell(kind: EventKind, tool: Tool, ctx: ToolContext, dry_run: DryRun, **data: Any) -> None:
+def emit_dry_run(kind: EventKind, tool: Tool, ctx: ToolContext, dry_run: DryRun, **data: Any) -> None:
     """Say what became of a dry run."""
     ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, dry_run=dry_run.id, **data)
 
@@ -459,10 +459,10 @@ async def narrow(
         said = await check(args, ctx)
     else:
         said = await workers.submit(lambda: check(args, ctx))
-    return apply_own_word(tool, ctx, decision, said)
+    return apply_own_permission(tool, ctx, decision, said)
 
 
-def apply_own_word(
+def apply_own_permission(
     tool: Tool, ctx: ToolContext, decision: Decision, said: Any
 ) -> tuple[Decision, Mapping[str, Any] | None]:
     """Apply a tool's word to a decision; raise ToolFailure for a word that is none."""
@@ -482,7 +482,7 @@ def apply_own_word(
     return replace_values(decision, verdict=said.verdict, reason=reason, suggestion=None), wanted
 
 
-def with_own_word(ctx: ToolContext, shown: Preview | None) -> Preview | None:
+def add_own_permission(ctx: ToolContext, shown: Preview | None) -> Preview | None:
     """Return what a question shows, with what the tool wants to be seen before everything else."""
     said: Permission | None = ctx.once(_KEPT, lambda: None)
     if said is None or not said.show:

@@ -13,22 +13,22 @@ from surehand.core.events import Event, EventKind, Listener
 from surehand.core.frozen import frozen
 
 _log = logging.getLogger("surehand")
-Wish = Callable[[EventKind], bool]
+EventFilter = Callable[[EventKind], bool]
 
 
 class Bus:
     """Hands every event to every listener, in order of subscription; a listener that raises is reported."""
 
-    __slots__ = ("_changing", "_closed", "_listeners", "_told", "_wishes")
+    __slots__ = ("_changing", "_closed", "_filtered", "_listeners", "_told")
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
-        self._wishes: tuple[tuple[Listener, Wish], ...] = ()
+        self._filtered: tuple[tuple[Listener, EventFilter], ...] = ()
         self._told: set[tuple[int, int | None]] = set()
         self._changing = threading.Lock()  # followers come and go in a thread of their own
         self._closed = False
 
-    def subscribe(self, listener: Listener, *, wants: Wish | None = None) -> Callable[[], None]:
+    def subscribe(self, listener: Listener, *, wants: EventFilter | None = None) -> Callable[[], None]:
         """Add a listener and return the function that takes it away.
 
         `wants` says, each time anew, whether this listener cares for events of a kind; those that nobody cares for
@@ -39,20 +39,20 @@ class Bus:
                 return lambda: None
             self._listeners = (*self._listeners, listener)
             if wants is not None:
-                self._wishes = (*self._wishes, (listener, wants))
+                self._filtered = (*self._filtered, (listener, wants))
 
         def unsubscribe() -> None:
             with self._changing:
                 self._listeners = tuple(each for each in self._listeners if each is not listener)
-                self._wishes = tuple(each for each in self._wishes if each[0] is not listener)
+                self._filtered = tuple(each for each in self._filtered if each[0] is not listener)
 
         return unsubscribe
 
     def hears(self, kind: EventKind) -> bool:
         """Say whether anyone cares for events of this kind; the hot path makes no events for nobody."""
-        if len(self._listeners) > len(self._wishes):
+        if len(self._listeners) > len(self._filtered):
             return True
-        for _, wish in self._wishes:  # noqa: SIM110  # half the time of `any`, and asked twice a call
+        for _, wish in self._filtered:  # noqa: SIM110  # half the time of `any`, and asked twice a call
             if wish(kind):
                 return True
         return False
@@ -60,7 +60,7 @@ class Bus:
     def close(self) -> None:
         """Let every listener go: what happens from here on is written down nowhere."""
         with self._changing:
-            self._listeners = self._wishes = ()
+            self._listeners = self._filtered = ()
             self._closed = True
 
     def emit(self, event: Event) -> None:
@@ -109,7 +109,7 @@ class Sinks:
         At most `waiting` events wait for it. Returns the sink, so that it can be used as a decorator.
         """
         outlet = _Outlet(sink, frozenset(kinds) if kinds is not None else None, waiting)
-        outlet.unsubscribe = self._bus.subscribe(outlet.take)
+        outlet.unsubscribe = self._bus.subscribe(outlet.on_event)
         self._outlets.append(outlet)
         return sink
 
@@ -153,7 +153,7 @@ class _Outlet:
         self._thread = threading.Thread(target=self._run, name=f"surehand-sink-{self._name[:40]}", daemon=True)
         self._thread.start()
 
-    def take(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Keep an event for the sink; called wherever it happens, and never waits for the sink."""
         if self._kinds is not None and event.kind not in self._kinds:
             return

@@ -61,7 +61,7 @@ class Channel:
         self._counting = threading.Lock()
         self._sequence = 0
         local_rpc.clear_stale()
-        self._server = LocalServer(f"{os.getpid()}-{session.id[-40:]}", self._hear, self._leave)
+        self._server = LocalServer(f"{os.getpid()}-{session.id[-40:]}", self._on_request, self._leave)
         # A follower of all sessions learns of this one before its first call, however short it lives.
         if waiting := local_rpc.follower_sockets():
             announced = asyncio.run_coroutine_threadsafe(self._announce(waiting), self._server.loop)
@@ -91,7 +91,7 @@ class Channel:
             if (connection := await self._server.connect(name)) is not None:
                 self._follow(connection, answers=local_rpc.is_answering(name))
 
-    def _hear(self, peer: Connection, request: dict[str, Any]) -> None:
+    def _on_request(self, peer: Connection, request: dict[str, Any]) -> None:
         """Answer a request, or begin to send events."""
         version, want = request.get("v", PROTOCOL), str(request.get("want"))
         if not isinstance(version, int) or version > PROTOCOL:
@@ -131,7 +131,7 @@ class Channel:
             return
         # Before the greeting: what happens once that is read must not be missed. Lines go out in this thread, after it.
         if self._unsubscribe is None:
-            self._unsubscribe = self._bus.subscribe(self._take)
+            self._unsubscribe = self._bus.subscribe(self._on_event)
         hello = {"kind": "hello", "v": PROTOCOL, "at": time.time(), "seq": self._sequence}
         peer.send(encode_line(hello | self._facts()))
         self._followers.append(peer)
@@ -159,7 +159,7 @@ class Channel:
             follower.lost += overflow
         for event in _coalesce(waiting):
             self._sequence += 1
-            self._calls.take(event)
+            self._calls.add(event)
             below = {} if event.session_id == self._session.id else {"root": self._session.id}
             line = encode_line({"seq": self._sequence, **below, **describe_event(event)})
             for follower in self._followers:
@@ -177,7 +177,7 @@ class Channel:
 
     # -- in whichever thread an event happens --------------------------------------------------------------------------
 
-    def _take(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.kind in _UNSENT:
             return
         if len(self._pending) >= PENDING_LIMIT:
@@ -308,7 +308,7 @@ class RecentCalls:
         self._events: OrderedDict[str, tuple[Event, int]] = OrderedDict()
         self._weight = 0
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Keep a call that began or ended."""
         if event.kind not in ("call_started", "call_finished"):
             return

@@ -18,7 +18,7 @@ from surehand.core.frozen import replace_values
 from surehand.core.names import split_full_name
 from surehand.core.tool import Tool
 from surehand.engine.arguments import check_arguments
-from surehand.engine.ask import Permissions, apply_own_word
+from surehand.engine.ask import Permissions, apply_own_permission
 from surehand.engine.errors import unknown_tool
 from surehand.policy.approvals import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
@@ -87,7 +87,7 @@ class Checker:
         decision = self.policy.judge(replace_values(self._asking.request(tool, parsed, ctx), mode=chosen))
         if tool.check_permission is None or inspect.iscoroutinefunction(tool.check_permission):
             return decision
-        return apply_own_word(tool, ctx, decision, tool.check_permission(parsed, ctx))[0]
+        return apply_own_permission(tool, ctx, decision, tool.check_permission(parsed, ctx))[0]
 
     def _parse_call(self, tool: Tool, call: ToolCall) -> tuple[ToolContext, Any]:
         settings = self.session.settings.tools.get(tool.name)

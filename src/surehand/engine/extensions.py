@@ -82,7 +82,7 @@ class Extension:
 
 
 @frozen
-class _Seats:
+class _Hooks:
     """The extensions of one tool, outermost first, by what they override."""
 
     before: tuple[Extension, ...] = ()
@@ -99,7 +99,7 @@ class Extensions:
         self._tools = tools
         self._all: list[Extension] = []
         self._cards: dict[str, Tool | ToolInfo] = {}
-        self._seats: dict[str, _Seats] = {}
+        self._hooks: dict[str, _Hooks] = {}
         self._extended: dict[Tool, Tool] = {}
         self.active = False
         """Whether there is any; the path of a call asks only this."""
@@ -127,7 +127,7 @@ class Extensions:
         data = {"name": extension.name, "version": extension.version, "description": extension.description}
         self._emit(Event("extension_registered", data=data))
         for card in list(self._cards.values()):
-            self._tell_extension(extension, "on_register", card)
+            self._run_hook(extension, "on_register", card)
 
     def unregister(self, name: str) -> None:
         """Take an extension out; calls under way finish with it."""
@@ -158,7 +158,7 @@ class Extensions:
 
     async def begin(self, tool: Tool, call: ToolCall) -> ToolCall:
         """Let extensions see a call before it is checked; they may change its arguments or veto it."""
-        for extension in self._of(tool).before:
+        for extension in self._hooks_of(tool).before:
             changed = await self._call_hook(extension, tool, extension.before, tool, call)
             if changed is not None:
                 call = replace(call, args=dict(changed))
@@ -166,14 +166,14 @@ class Extensions:
 
     async def end(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult:
         """Let extensions see a result, innermost first; they may replace it."""
-        for extension in reversed(self._of(tool).after):
+        for extension in reversed(self._hooks_of(tool).after):
             changed = await self._call_hook(extension, tool, extension.after, tool, call, result)
             result = result if changed is None else changed
         return result
 
     def layers(self, tool: Tool) -> list[Middleware]:
         """Return the layers of extensions that hold a call of this tool, outermost first."""
-        return [self._layer(extension) for extension in self._of(tool).around]
+        return [self._layer(extension) for extension in self._hooks_of(tool).around]
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -182,30 +182,30 @@ class Extensions:
         if self._tools is not None:
             self._cards = {name: card for name in self._tools if (card := self._tools.card(name)) is not None}
             self._unsubscribe()
-            self._unsubscribe = self._bus.subscribe(self._hear)
+            self._unsubscribe = self._bus.subscribe(self._on_event)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.kind == "tool_registered" and self._tools is not None:
             if (card := self._tools.card(event.tool)) is not None:
                 self._cards[event.tool] = card
-                self._tell(card, "on_register")
+                self._run_hooks(card, "on_register")
         elif event.kind == "tool_unregistered":
-            self._seats.pop(event.tool, None)
+            self._hooks.pop(event.tool, None)
             if (card := self._cards.pop(event.tool, None)) is not None:
-                self._tell(card, "on_unregister")
+                self._run_hooks(card, "on_unregister")
 
-    def _tell(self, card: Tool | ToolInfo, hook: str) -> None:
+    def _run_hooks(self, card: Tool | ToolInfo, hook: str) -> None:
         for extension in self.order(card):
-            self._tell_extension(extension, hook, card)
+            self._run_hook(extension, hook, card)
 
-    def _of(self, tool: Tool) -> _Seats:
-        seats = self._seats.get(tool.name)
-        if seats is None:
+    def _hooks_of(self, tool: Tool) -> _Hooks:
+        hooks = self._hooks.get(tool.name)
+        if hooks is None:
             mine = self.order(tool)
-            seats = self._seats[tool.name] = _Seats(
+            hooks = self._hooks[tool.name] = _Hooks(
                 *(tuple(each for each in mine if _overrides(each, hook)) for hook in ("before", "around", "after"))
             )
-        return seats
+        return hooks
 
     def _layer(self, extension: Extension) -> Middleware:
         async def layer(prepared: Prepared, proceed: Proceed) -> ToolResult:
@@ -274,7 +274,7 @@ class Extensions:
             return tool
         return found
 
-    def _tell_extension(self, extension: Extension, hook: str, card: Tool | ToolInfo) -> None:
+    def _run_hook(self, extension: Extension, hook: str, card: Tool | ToolInfo) -> None:
         if not self._applies(extension, card):
             return
         try:
@@ -294,7 +294,7 @@ class Extensions:
 
     def _renew(self) -> None:
         self.active = bool(self._all)
-        self._seats.clear()
+        self._hooks.clear()
         self._extended.clear()
         self.changed()
 

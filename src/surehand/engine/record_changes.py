@@ -47,7 +47,7 @@ class Keeping:
         try:
             before = await asyncio.to_thread(_standing, stated)
         except (_TooMuch, OSError) as problem:
-            _tell(prepared, problem)
+            _emit_problem(prepared, problem)
             return await proceed(prepared)
         try:
             result = await proceed(prepared)
@@ -79,7 +79,7 @@ def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
         return replace(result, undo=Undo(change_id, said))
     except Exception as problem:  # what a call did is done; that it cannot be taken back is said, not made its failure
         why = str(problem) if isinstance(problem, ToolFailure) else f"{type(problem).__name__}: {problem}"
-        _tell(prepared, ToolFailure(why))
+        _emit_problem(prepared, ToolFailure(why))
         left = Undo(files, f"take back what {tool.name} did to files, and only that") if files else None
         return replace(result, undo=left).with_meta(not_undoable=why)
 
@@ -125,14 +125,14 @@ def _record_difference(prepared: Prepared, stated: list[_Changing], before: _Sta
 
         change_id = history.record_found(keep_contents)
     except (_TooMuch, OSError, ToolFailure) as problem:
-        _tell(prepared, problem)
+        _emit_problem(prepared, problem)
         return None
     for change in changes:
         session.emit("file_changed", tool=tool, call_id=prepared.call.id, path=change.path, change_id=change_id)
     return change_id
 
 
-def _tell(prepared: Prepared, problem: Exception) -> None:
+def _emit_problem(prepared: Prepared, problem: Exception) -> None:
     message = f"what {prepared.tool.name} changes is not in the history: {problem}"
     prepared.ctx.session.emit("note", message=message)
 

@@ -1,6 +1,6 @@
-"""The plan of an undo or redo, worked out from the log alone: per path, what must stand there and what shall.
+"""The plan of an undo or redo, worked out from the log alone: per path, the state expected and the state wanted.
 
-`Wish` says what is asked for: a unit (a change, the last few, a turn, everything since a moment or after a change, a
+`UndoRequest` says what to undo: a unit (a change, the last few, a turn, everything since a moment or after a change, a
 whole session) and a scope (whose changes, which files of them). Changes are folded, newest first, into one step per
 path: it begins with what the newest change left and ends with what the oldest one found. A change that a redo brought
 back counts as made when that redo was.
@@ -75,7 +75,7 @@ class Plan:
 
 
 @frozen
-class Wish:
+class UndoRequest:
     """What is to be taken back: at most one of the units; the last change when none is given."""
 
     change_id: str | None = None
@@ -91,16 +91,16 @@ class Wish:
     """Whether changes made elsewhere than in files are meant too."""
 
 
-def plan_undo(history: History, wish: Wish | None = None) -> Plan:
-    """Plan to take back what is wished: by default the last change of all."""
-    wish = wish or Wish()
+def plan_undo(history: History, request: UndoRequest | None = None) -> Plan:
+    """Plan the undo that is requested: by default of the last change of all."""
+    request = request or UndoRequest()
     recover_interrupted(history)  # a change of another process that was only begun, or not confirmed yet
-    if wish.change_id is not None:
-        return _plan_one(history, _get_known(history, wish.change_id))
-    changes = _chosen(history, wish)
+    if request.change_id is not None:
+        return _plan_one(history, _get_known(history, request.change_id))
+    changes = _chosen(history, request)
     if not changes:
-        raise _nothing(history, wish)
-    return _fold(history, changes, wish.wants, calls=wish.calls)
+        raise _nothing(history, request)
+    return _fold(history, changes, request.wants, calls=request.calls)
 
 
 def recent_session(history: History, wants: Wants) -> str | None:
@@ -127,31 +127,31 @@ def plan_redo(history: History, *, change_id: str | None = None, session_id: str
     return _plan_redo(history, undos[0])
 
 
-def _chosen(history: History, wish: Wish) -> list[Change]:
-    """Return the changes a wish is about, the latest first, each with what of it is not taken back."""
-    if wish.turns is not None:
-        return _of_turns(history, wish, wish.turns)
-    if wish.whole_session:
-        return _in_order(history, history.standing(session_id=wish.session_id), wish)
-    groups = _groups(history, wish)
-    if wish.to is not None:
-        number = _get_known(history, wish.to).number
+def _chosen(history: History, request: UndoRequest) -> list[Change]:
+    """Return the changes a request is about, the latest first, each with what of it is not taken back."""
+    if request.turns is not None:
+        return _of_turns(history, request, request.turns)
+    if request.whole_session:
+        return _in_order(history, history.standing(session_id=request.session_id), request)
+    groups = _groups(history, request)
+    if request.to is not None:
+        number = _get_known(history, request.to).number
         chosen = takewhile(lambda group: group[0].number > number, groups)
-    elif (since := wish.since) is not None:
+    elif (since := request.since) is not None:
         chosen = takewhile(lambda group: group[0].at >= since, groups)
     else:
-        chosen = islice(groups, wish.last)
+        chosen = islice(groups, request.last)
     return [change for _, changes in chosen for change in changes]
 
 
-def _of_turns(history: History, wish: Wish, turns: Sequence[str]) -> list[Change]:
+def _of_turns(history: History, request: UndoRequest, turns: Sequence[str]) -> list[Change]:
     if LAST_TURN in turns:
-        latest = next((changes[0].turn for _, changes in _groups(history, wish)), None)
+        latest = next((changes[0].turn for _, changes in _groups(history, request)), None)
         turns = [latest if each == LAST_TURN else each for each in turns if each != LAST_TURN or latest is not None]  # pyright: ignore[reportAssignmentType]
-    return _in_order(history, history.standing(turns=turns, session_id=wish.session_id), wish)
+    return _in_order(history, history.standing(turns=turns, session_id=request.session_id), request)
 
 
-def _groups(history: History, wish: Wish) -> Iterator[tuple[Change, list[Change]]]:
+def _groups(history: History, request: UndoRequest) -> Iterator[tuple[Change, list[Change]]]:
     """Yield what stands, the latest first: an entry of the log, and the changes it made or brought back."""
     known: set[str] = set()
     taken = history.partial_undos()
@@ -160,14 +160,14 @@ def _groups(history: History, wish: Wish) -> Iterator[tuple[Change, list[Change]
         if entry.id in made_again:  # it comes with the redo that made its call again
             continue
         changes = [entry] if entry.kind == "change" else _brought_back(history, entry)
-        fresh = [each for each in changes if each.id not in known and _is_of(each, wish.session_id)]
+        fresh = [each for each in changes if each.id not in known and _is_of(each, request.session_id)]
         known.update(each.id for each in fresh)
-        wanted = [each for each in fresh if _is_wanted(history, each, taken, wish)]
+        wanted = [each for each in fresh if _is_wanted(history, each, taken, request)]
         if wanted:
             yield entry, wanted
 
 
-def _in_order(history: History, changes: Iterable[Change], wish: Wish) -> list[Change]:
+def _in_order(history: History, changes: Iterable[Change], request: UndoRequest) -> list[Change]:
     """Return changes in the order in which they came about at last, the latest first."""
     at = {
         original.id: redo.number
@@ -175,7 +175,7 @@ def _in_order(history: History, changes: Iterable[Change], wish: Wish) -> list[C
         for original in _brought_back(history, redo)
     }
     taken = history.partial_undos()
-    wanted = [each for each in changes if _is_wanted(history, each, taken, wish)]
+    wanted = [each for each in changes if _is_wanted(history, each, taken, request)]
     return sorted(wanted, key=lambda each: (at.get(each.id, each.number), each.number), reverse=True)
 
 
@@ -191,9 +191,9 @@ def _is_of(change: Change, session_id: str | None) -> bool:
     return session_id is None or session_id in (change.session_id, change.main_session_id)
 
 
-def _is_wanted(history: History, change: Change, taken: Mapping[str, set[str]], wish: Wish) -> bool:
-    call = wish.calls and history.log.call_left(change, taken)
-    return call or any(map(wish.wants, history.log.files_left(change, taken)))
+def _is_wanted(history: History, change: Change, taken: Mapping[str, set[str]], request: UndoRequest) -> bool:
+    call = request.calls and history.log.call_left(change, taken)
+    return call or any(map(request.wants, history.log.files_left(change, taken)))
 
 
 def _plan_one(history: History, change: Change) -> Plan:
@@ -326,17 +326,17 @@ def _with_made_folders(files: Sequence[FileChange], wanted: list[FileChange]) ->
     ]
 
 
-def _nothing(history: History, wish: Wish) -> ToolFailure:
+def _nothing(history: History, request: UndoRequest) -> ToolFailure:
     """Say that there is nothing of what is wished, and what there is instead."""
-    where = "" if wish.session_id is None else f" in {wish.session_id}"
-    if wish.to is not None:
-        where = f" after change {wish.to}{where}"
+    where = "" if request.session_id is None else f" in {request.session_id}"
+    if request.to is not None:
+        where = f" after change {request.to}{where}"
     hints: list[str] = []
-    ignored = next((group for group in _groups(history, Wish(session_id=wish.session_id))), None)
+    ignored = next((group for group in _groups(history, UndoRequest(session_id=request.session_id))), None)
     if ignored is not None:
         id = ignored[1][0].id
-        hints.append(f"Change {id} is only of files outside this wish (ignored ones, or others): name it, or use all.")
-    elif wish.session_id is not None and (other := next(_groups(history, Wish(wants=wish.wants)), None)):
+        hints.append(f"Change {id} has only files outside this request (ignored ones, or others): name it, or use all.")
+    elif request.session_id is not None and (other := next(_groups(history, UndoRequest(wants=request.wants)), None)):
         change = other[1][0]
         hints.append(
             f"The latest change of all is {change.id}, of {change.main_session_id} ({change.description}): "

@@ -70,7 +70,7 @@ def changed_since_trusted(workspace: str) -> tuple[str, ...]:
     return state_of(workspace).changed if os.path.realpath(workspace) in _load() else ()
 
 
-def give(workspace: str) -> Trust:
+def add_trust(workspace: str) -> Trust:
     """Trust a folder as it is now."""
     root = os.path.realpath(workspace)
     entry = {"files": fingerprints(root), "at": time.time()}
@@ -78,7 +78,7 @@ def give(workspace: str) -> Trust:
     return state_of(root)
 
 
-def take(workspace: str) -> bool:
+def remove_trust(workspace: str) -> bool:
     """Trust a folder no more; False when it was not trusted."""
     root = os.path.realpath(workspace)
     was = root in _load()

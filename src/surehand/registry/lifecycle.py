@@ -168,7 +168,7 @@ class Lifecycle:
             raise IllegalTransition(name, self._lives[name].state, "registered", "the name is taken")
         life = self._lives[name] = Life(name)
         if self._listeners or self._quiet_listeners or self._after:
-            self._tell(Transition(name, None, "registered", life.born))
+            self._notify(Transition(name, None, "registered", life.born))
         return life
 
     def move(self, name: str, to: State, why: str = "") -> None:
@@ -279,7 +279,7 @@ class Lifecycle:
             life.past = deque(maxlen=HISTORY_LIMIT)
         life.past.append((before, to, at, why))
         if self._listeners or self._quiet_listeners or self._after:
-            self._tell(Transition(life.name, before, to, at, why))
+            self._notify(Transition(life.name, before, to, at, why))
 
     def _ask(self, life: Life, to: State, why: str) -> None:
         move = Transition(life.name, life.state, to, time(), why)
@@ -291,7 +291,7 @@ class Lifecycle:
             if reason:
                 raise IllegalTransition(life.name, life.state, to, reason)
 
-    def _tell(self, move: Transition) -> None:
+    def _notify(self, move: Transition) -> None:
         ordinary = move.before in _IN_USE and move.after in _IN_USE
         quiet = () if ordinary else self._quiet_listeners
         for listener in (*self._listeners, *quiet, *self._after):

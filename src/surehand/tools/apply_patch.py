@@ -181,7 +181,7 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
     done = steps.carry_out(who, check_again)
     files = [each for each in done.steps if "directory" not in (each.before.kind, (each.after or ABSENT).kind)]
     for each in files:
-        _tell(ctx, done.change_id, each)
+        _report_file(ctx, done.change_id, each)
     names = [one_line(os.path.relpath(each.path, ctx.session.workspace)) for each in files]
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     trouble = f"\nNote: {done.trouble}" if done.trouble else ""
@@ -190,7 +190,7 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
     return ToolResult(data=data, output=f"Applied to {format_count(len(files), 'file')}: {shown}{trouble}", undo=undo)
 
 
-def _tell(ctx: ToolContext, change_id: str, step: FileChange) -> None:
+def _report_file(ctx: ToolContext, change_id: str, step: FileChange) -> None:
     after = step.after or ABSENT
     if after.kind == "file" and (seen := ctx.session.read_state.get(step.path)) and seen.digest == step.before.digest:
         ctx.session.saw(step.path, Seen.of(after.digest, os.stat(step.path)))

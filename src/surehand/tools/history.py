@@ -24,7 +24,7 @@ from surehand.files.diff import one_line
 from surehand.files.paths import readable_roots
 from surehand.history import undo
 from surehand.history.history import HISTORY, History
-from surehand.history.plan import LAST_TURN, Plan, PlannedCall, Wants, Wish, plan_redo, plan_undo, recent_session
+from surehand.history.plan import LAST_TURN, Plan, PlannedCall, UndoRequest, Wants, plan_redo, plan_undo, recent_session
 from surehand.history.recovery import recover_interrupted
 from surehand.history.steps import CarriedOut
 from surehand.history.words import ABSENT, Author, Change, FileChange
@@ -159,7 +159,7 @@ def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
     history = ctx.session.keep(HISTORY)
     wants = _wanted_files(args, ctx)
     units = (args.last, args.turns, args.since, args.to, args.file)
-    wish = Wish(
+    request = UndoRequest(
         change_id=args.change_id,
         to=args.to,
         turns=None if args.turns is None else tuple(args.turns),
@@ -170,7 +170,7 @@ def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
         wants=wants,
         calls=args.file is None,
     )
-    plan = plan_undo(history, wish)
+    plan = plan_undo(history, request)
     return undo.merge(history, plan, _roots(ctx)) if args.merge else plan
 
 
@@ -255,7 +255,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         diff = undo.preview(history, plan, _roots(ctx))
         done = _apply(history, plan, who, ctx, made, force=args.force)
         for step in done.steps:
-            _tell(ctx, tool, done.change_id, step)
+            _report_file(ctx, tool, done.change_id, step)
     if plan.kind == "redo" and plan.calls:
         redo_id, made = _make_again(history, plan, who, ctx, done)
         done = replace_values(done, change_id=redo_id)
@@ -398,7 +398,7 @@ def _describe_undo(plan: Plan, step: FileChange) -> str:
     return f"{did} {one_line(step.path)}" + (", which is not empty" if did == "left" else "")
 
 
-def _tell(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
+def _report_file(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
     """Update the read state: the caller knows the new content if it had read the old one."""
     after, seen = step.after or ABSENT, ctx.session.read_state.get(step.path)
     if after.kind == "file" and seen is not None and seen.digest == step.before.digest:

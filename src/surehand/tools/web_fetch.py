@@ -20,7 +20,7 @@ from surehand.tools.prompts import prompt
 from surehand.web.addresses import WebAddress, read_url
 from surehand.web.convert import Converter
 from surehand.web.documents import document, most_bytes, worth_reading
-from surehand.web.fetch import Reach, Wish, get, refuse_secrets, system_resolve
+from surehand.web.fetch import FetchOptions, Reach, get, refuse_secrets, system_resolve
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -134,14 +134,14 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 async def _document(address: WebAddress, args: WebFetchArgs, ctx: ToolContext, resolve: Resolve | None) -> Document:
     web = ctx.session.settings.web
     reach = Reach(web.allowed_hosts, web.proxy, resolve or system_resolve)
-    wish = Wish(
+    options = FetchOptions(
         timeout_s=min(args.timeout, MAX_TIMEOUT_S),
         follow=lambda target: _permitted(target, address, ctx),
         report=lambda done, total: ctx.progress(f"{done:,} bytes of {address.host}", done=done, total=total),
         whole=worth_reading,
         most=most_bytes,
     )
-    reply = await get(address, reach, wish)
+    reply = await get(address, reach, options)
     converter = ctx.session.keep(FETCHED).converter
     if not reply.ok:
         raise await _http_error(reply, converter)

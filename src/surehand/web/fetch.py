@@ -127,7 +127,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FetchOptions:
     """One GET: how long it may take, how much is read, which redirects are followed, what is sent along."""
 
     timeout_s: float = 30.0
@@ -141,17 +141,17 @@ class Wish:
     """How many bytes are read of a body that goes over the limit, given what was read of it; less changes nothing."""
 
 
-async def get(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+async def get(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply:
     """Return the answer to a GET of `address`, redirects followed; raise ToolFailure when there is none."""
     await asyncio.to_thread(_load)  # the imports take longer than the loop may stand still
     import httpx2
 
     try:
-        async with asyncio.timeout(wish.timeout_s):
-            return await _follow_redirects(address, reach, wish)
+        async with asyncio.timeout(options.timeout_s):
+            return await _follow_redirects(address, reach, options)
     except TimeoutError:
         raise ToolFailure(
-            f"{address.url} did not answer completely within {wish.timeout_s:g} s",
+            f"{address.url} did not answer completely within {options.timeout_s:g} s",
             code="timeout",
             hint="Try again with a longer timeout (at most 120 s), or use another source.",
         ) from None
@@ -159,11 +159,11 @@ async def get(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
         raise _failure_error(address, problem) from problem
 
 
-async def _follow_redirects(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+async def _follow_redirects(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply:
     hops: list[str] = []
     first = address
     while True:
-        reply = await _one(address, reach, wish)
+        reply = await _one(address, reach, options)
         target = reply.headers.get("location", "")
         if reply.status not in _REDIRECTS or not target:
             return _with_hops(reply, hops)
@@ -171,18 +171,18 @@ async def _follow_redirects(address: WebAddress, reach: Reach, wish: Wish) -> Re
             raise ToolFailure(
                 f"{first.url} redirects more than {MAX_REDIRECTS} times", hint=f"The last address was {address.url}."
             )
-        address = _next(address, target, reach, wish)
+        address = _next(address, target, reach, options)
         hops.append(address.url)
 
 
-def _next(address: WebAddress, target: str, reach: Reach, wish: Wish) -> WebAddress:
+def _next(address: WebAddress, target: str, reach: Reach, options: FetchOptions) -> WebAddress:
     """Return where a redirect leads, if it may be followed."""
     try:
         following = read_url(urljoin(address.url, target.strip()))
     except (ToolFailure, ValueError) as problem:
         raise ToolFailure(f"{address.url} redirects to an address that cannot be opened: {problem}") from None
     _judge_text(following, reach)
-    if address.same_site(following) or wish.follow(following):
+    if address.same_site(following) or options.follow(following):
         return following
     raise ToolFailure(
         f"{address.url} redirects to another host: {following.url}",
@@ -192,16 +192,16 @@ def _next(address: WebAddress, target: str, reach: Reach, wish: Wish) -> WebAddr
     )
 
 
-async def _one(address: WebAddress, reach: Reach, wish: Wish) -> Reply:
+async def _one(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply:
     import httpx2
 
     places = await _find_addresses(address, reach)
     tls = await asyncio.to_thread(_tls) if address.scheme == "https" else _no_tls()
-    headers = {**_HEADERS, **wish.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
-    async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=wish.timeout_s) as client:
+    headers = {**_HEADERS, **options.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
+    async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=options.timeout_s) as client:
         response = await _open_response(client, address, places, headers)
         async with aclosing(response):
-            return await _read(response, address, wish)
+            return await _read(response, address, options)
 
 
 async def _open_response(
@@ -259,15 +259,15 @@ def _judge_text(address: WebAddress, reach: Reach) -> None:
         raise _refusal_error(problem)
 
 
-async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> Reply:
+async def _read(response: httpx2.Response, address: WebAddress, options: FetchOptions) -> Reply:
     """Return the response with as much of its body as is wanted."""
     if sum(len(name) + len(value) for name, value in response.headers.raw) > HEADER_BYTES:
         raise ToolFailure(f"{address.url} answered with more than {HEADER_BYTES // 1024} KiB of headers")
     headers = {name.lower(): value for name, value in response.headers.items()}
-    body = _body(200 <= response.status_code < 300, headers.get("content-type", ""), wish)
+    body = _body(200 <= response.status_code < 300, headers.get("content-type", ""), options)
     announced = _length(headers)
     if response.status_code not in _REDIRECTS:
-        await body.fill(response, headers, lambda done: wish.report(done, announced))
+        await body.fill(response, headers, lambda done: options.report(done, announced))
     packed = headers.get("content-encoding", "") != ""
     data = body.data()
     size = len(data) if body.complete else None if packed else announced
@@ -283,11 +283,11 @@ async def _read(response: httpx2.Response, address: WebAddress, wish: Wish) -> R
     )
 
 
-def _body(ok: bool, content_type: str, wish: Wish) -> Body:
+def _body(ok: bool, content_type: str, options: FetchOptions) -> Body:
     """Return room for as much of a body as is wanted."""
-    if not wish.whole(content_type):
-        return Body(min(4096, wish.limit_bytes))
-    return Body(wish.limit_bytes, wish.most) if ok else Body(min(ERROR_BODY_BYTES, wish.limit_bytes))
+    if not options.whole(content_type):
+        return Body(min(4096, options.limit_bytes))
+    return Body(options.limit_bytes, options.most) if ok else Body(min(ERROR_BODY_BYTES, options.limit_bytes))
 
 
 def _length(headers: Mapping[str, str]) -> int | None:

@@ -143,13 +143,13 @@ def _with_article_shown(html: str) -> str:
     kept: list[str] = []
     at = 0
     for found in _DISPLAY_NONE.finditer(html):
-        if _MAIN_TEXT.search(_tag_round(html, found.start(), found.end())):
+        if _MAIN_TEXT.search(_find_tag_around(html, found.start(), found.end())):
             kept += html[at : found.start()], "display:block"
             at = found.end()
     return "".join(kept) + html[at:] if kept else html
 
 
-def _tag_round(html: str, start: int, end: int) -> str:
+def _find_tag_around(html: str, start: int, end: int) -> str:
     """Return the tag that holds this part of the page, or nothing when it is no part of a tag."""
     opening = html.rfind("<", max(0, start - _TAG_CHARS), start)
     closing = html.find(">", end, end + _TAG_CHARS)
@@ -257,7 +257,7 @@ def _rebuilt(html: str, tables: list[_Table]) -> str:
     pieces: list[str] = []
     at = 0
     for start, end in edges:
-        pieces += _taken_apart(html, at, start, data, inside=_depth(tables, at) > 0)
+        pieces += _split_cells(html, at, start, data, inside=_depth(tables, at) > 0)
         pieces.append("<div>" if html[start + 1] != "/" else "</div>")
         at = end
     return "".join([*pieces, html[at:]])
@@ -267,7 +267,7 @@ def _depth(tables: list[_Table], at: int) -> int:
     return sum(table.inner_start <= at <= table.inner_end for table in tables)
 
 
-def _taken_apart(html: str, start: int, end: int, data: list[_Table], *, inside: bool) -> Iterator[str]:
+def _split_cells(html: str, start: int, end: int, data: list[_Table], *, inside: bool) -> Iterator[str]:
     """Yield a stretch of the page; where it lies in a layout table, cells outside data tables become paragraphs."""
     if not inside:
         yield html[start:end]

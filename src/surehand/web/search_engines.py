@@ -21,7 +21,7 @@ from surehand.core.settings import WebSettings
 from surehand.state import keys
 from surehand.web.addresses import read_url
 from surehand.web.documents import decode
-from surehand.web.fetch import Reach, Reply, Wish, get
+from surehand.web.fetch import FetchOptions, Reach, Reply, get
 from surehand.web.html import words_of
 
 # Asking a search engine: a query becomes a GET, its answer becomes results, every refusal is put into plain words.
@@ -95,7 +95,7 @@ async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s
 async def _ask_engine(engine: Engine, query: str, count: int, page: int, reach: Reach, timeout_s: float) -> Reply:
     ask = engine.ask(query, count, page)
     try:
-        reply = await get(read_url(ask.sent), reach, Wish(timeout_s=timeout_s, headers=ask.headers))
+        reply = await get(read_url(ask.sent), reach, FetchOptions(timeout_s=timeout_s, headers=ask.headers))
     except ToolFailure as failure:
         message = failure.message
         for secret in ask.secret.values():  # it stands in the address, and many messages name that

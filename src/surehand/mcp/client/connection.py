@@ -233,7 +233,7 @@ class Connection:
             async for _ in changes:
                 self._refresh.set()
 
-    async def _hear(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         import mcp_types as types
 
         if isinstance(message, types.ToolListChangedNotification):
@@ -308,7 +308,7 @@ class Connection:
         return Client(
             CorrectedTransport(transport),
             client_info=types.Implementation(name=self._introduced_as(), version=__version__),
-            message_handler=self._hear,
+            message_handler=self._on_message,
             elicitation_callback=answer if elicit is not None else None,
             cache=None,
         )

@@ -42,7 +42,7 @@ class Heard:
         """Note why nobody could be logged in."""
         self.refusal = why
 
-    async def hear(self, answer: httpx2.Response) -> None:
+    async def record(self, answer: httpx2.Response) -> None:
         """Note what a server answered to a message."""
         if answer.request.method == "POST" and str(answer.request.url) == self._url:
             told = f"it answered {answer.status_code} {answer.reason_phrase}".strip()
@@ -63,7 +63,7 @@ async def over_http(
     url: str, headers: Mapping[str, str], heard: Heard, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Any]:
     """Yield the transport the SDK's client enters; `heard` records what the server answers."""
-    hooks: dict[str, list[Any]] = {"request": [_Within(url).check], "response": [heard.hear, _bound]}
+    hooks: dict[str, list[Any]] = {"request": [_Within(url).check], "response": [heard.record, _bound]}
     async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks, auth=auth) as http:
         yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
 

@@ -187,11 +187,11 @@ class Client:
 
     def _listen(self, event: Event) -> None:
         if threading.get_ident() == self._thread:
-            self._take(event)
+            self._on_event(event)
         else:  # a handler in a worker thread reports
-            self._loop.call_soon_threadsafe(self._take, event)
+            self._loop.call_soon_threadsafe(self._on_event, event)
 
-    def _take(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         call = self.running.get(event.call_id)
         match event.kind:
             case "call_progress":

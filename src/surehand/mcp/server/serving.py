@@ -268,7 +268,7 @@ class Serving:
             call.start(work())
             assert call.task is not None
             call.task.add_done_callback(lambda _: client.running.pop(identity, None))
-        return await carry(client, call, ctx)
+        return await relay_questions(client, call, ctx)
 
 
 TEXT_READERS: Final = frozenset({"claude-code"})
@@ -287,8 +287,8 @@ def _promised_schema(name: str, schema: Schema | None, ctx: Any, client: Client)
     return None if own else schema
 
 
-async def carry(client: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
-    """Carry what a call reports and asks to the client, until there is a result or the client must call again."""
+async def relay_questions(client: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
+    """Send what a call reports and asks to the client, until there is a result or the client must call again."""
     assert call.task is not None
     modern = convert.is_modern(ctx.protocol_version)
     count = 0
