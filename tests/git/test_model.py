@@ -90,7 +90,8 @@ def test_a_setting_that_is_not_known_to_be_harmless_is_named(tmp_path: Path, tex
         "[blame]\n\tignoreRevsFile = .git-blame-ignore-revs\n",
         "[include]\n\tpath = ../.gitconfig\n",
         "[color]\n\tui = always\n[pull]\n\trebase = true\n",
-        '[gitflow "branch"]\n\tmaster = main\n[gitflow "prefix"]\n\tfeature = feature/\n[oh-my-zsh]\n\thide-status = 1\n',
+        '[gitflow "branch"]\n\tmaster = main\n[gitflow "prefix"]\n\tfeature = feature/\n',
+        "[oh-my-zsh]\n\thide-status = 1\n",
         "[gui]\n\twmstate = normal\n\tgeometry = 887x427+5+5 171 192\n[bash]\n\tshowDirtyState = false\n",
     ],
 )

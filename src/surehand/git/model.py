@@ -210,7 +210,8 @@ commitGraph.generationVersion commitGraph.maxNewFilters commitGraph.readChangedP
 core.abbrev core.autocrlf core.bare core.bigFileThreshold core.checkRoundtripEncoding core.checkStat core.commentChar
 core.commentString core.commitGraph core.compression core.createObject core.deltaBaseCacheLimit core.eol core.fileMode
 core.filesRefLockTimeout core.fsync core.fsyncMethod core.fsyncObjectFiles core.hideDotFiles core.ignoreCase
-core.ignoreStat core.logAllRefUpdates core.longPaths core.looseCompression core.multiPackIndex core.notesRef core.packedGitLimit
+core.ignoreStat core.logAllRefUpdates core.longPaths core.looseCompression
+core.multiPackIndex core.notesRef core.packedGitLimit
 core.packedGitWindowSize core.packedRefsTimeout core.precomposeUnicode core.preferSymlinkRefs core.preloadIndex
 core.quotePath core.repositoryFormatVersion core.safecrlf core.sharedRepository core.sparseCheckout
 core.sparseCheckoutCone core.splitIndex core.symlinks core.trustctime core.untrackedCache core.useReplaceRefs
