@@ -193,4 +193,6 @@ def test_edits_that_are_accepted_cannot_steer_a_tool_of_the_same_line(workspace:
     found = decide(workspace, command, "accept-edits")
     assert found["decision"] == "ask"
     assert "which the same line writes, steers" in found["reason"]
-    assert decide(workspace, "echo x > notes.md; git status; cargo --version", "accept-edits")["decision"] == "allow"
+    (workspace / "config").mkdir()
+    harmless = "echo x > notes.md; echo x > config/app.yml; git status; cargo --version"
+    assert decide(workspace, harmless, "accept-edits")["decision"] == "allow"

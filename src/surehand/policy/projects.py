@@ -86,8 +86,8 @@ def _written_problem(program: str, steers: Callable[[str], bool], request: Reque
     """Say which file the line itself writes would steer the program: what is there now says nothing of it."""
     for effect in request.effects or ():
         if isinstance(effect, WritePath):
-            paths = (effect.path, os.path.realpath(effect.path))
-            if any(steers(part.lower()) for path in paths for part in path.split("/")[-2:]):
+            paths = [path.lower() for path in (effect.path, os.path.realpath(effect.path))]
+            if any(steers(re.sub(r"/__init__\.[^/]*\Z", "", path).rpartition("/")[2]) for path in paths):
                 return f"{effect.path}, which the same line writes, steers {program}"
     return ""
 
@@ -313,7 +313,10 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
 
 # What makes a repository of a folder, or settings of one. A repository's own are never written unasked.
 _STEERS_GIT = frozenset(
-    {"head", "config", "config.worktree", "commondir", "gitdir", ".git", ".gitmodules", ".gitattributes", "attributes"}
+    {
+        *("head", "config", "config.worktree", "commondir", "gitdir", "index", "alternates", "attributes"),
+        *(".git", ".gitmodules", ".gitattributes"),
+    }
 )
 
 
