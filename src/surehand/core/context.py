@@ -125,6 +125,8 @@ class ToolContext:
 
     def resolve(self, path: str) -> str:
         """Return `path` as an absolute one, from the session's directory; links and `..` stay for the policy."""
+        if path.startswith("/"):  # most paths of most calls, asked for several times a call
+            return path
         return os.path.join(self.session.cwd, os.path.expanduser(path))
 
     def once(self, name: str, make: Callable[[], T]) -> T:

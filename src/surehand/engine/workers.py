@@ -40,7 +40,7 @@ class Workers:
             except BaseException as raised:  # handed to the caller, whatever it is
                 value, problem = None, raised
             try:
-                loop.call_soon_threadsafe(_settle, future, value, problem)
+                loop.call_soon_threadsafe(_set_outcome, future, value, problem)
             except RuntimeError:
                 pass  # the loop closed while the thread worked; nobody waits any more
 
@@ -75,7 +75,7 @@ class Workers:
                 self._idle += 1
 
 
-def _settle(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
+def _set_outcome(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
     if future.done():
         return
     if problem is None:

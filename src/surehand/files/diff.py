@@ -173,7 +173,7 @@ def _blocks(data: Bytes, splices: Sequence[Splice], encoding: Encoding) -> Itera
 
 def _touched_stop(data: Bytes, splice: Splice, encoding: Encoding) -> int:
     """Return where the lines a splice touches end: through the line after it when it eats or adds a line end."""
-    feed = encoding.encode("\n")
+    feed = encoding.feed
     ends_clean = splice.end > splice.start and data[splice.end - encoding.unit : splice.end] == feed
     if ends_clean and (not splice.new or splice.new.endswith(feed)):
         return splice.end
@@ -343,7 +343,7 @@ def _text(data: Bytes, start: int, end: int, encoding: Encoding) -> str:
 
 def _line_start(data: Bytes, position: int, encoding: Encoding) -> int:
     """Return where the line that holds `position` begins, or a place in it when it is longer than we look."""
-    feed, floor = encoding.encode("\n"), max(0, position - _REACH_BYTES)
+    feed, floor = encoding.feed, max(0, position - _REACH_BYTES)
     at = data.rfind(feed, floor, position)
     while at >= 0 and at % encoding.unit:
         at = data.rfind(feed, floor, at)
@@ -353,7 +353,7 @@ def _line_start(data: Bytes, position: int, encoding: Encoding) -> int:
 
 
 def _line_stop(data: Bytes, position: int, encoding: Encoding) -> int:
-    feed, ceiling = encoding.encode("\n"), min(len(data), position + _REACH_BYTES)
+    feed, ceiling = encoding.feed, min(len(data), position + _REACH_BYTES)
     at = data.find(feed, position, ceiling)
     while at >= 0 and at % encoding.unit:
         at = data.find(feed, at + 1, ceiling)
@@ -362,7 +362,7 @@ def _line_stop(data: Bytes, position: int, encoding: Encoding) -> int:
 
 def _begins_line(data: Bytes, position: int, encoding: Encoding) -> bool:
     unit = encoding.unit
-    return position <= len(encoding.bom) or data[position - unit : position] == encoding.encode("\n")
+    return position <= len(encoding.bom) or data[position - unit : position] == encoding.feed
 
 
 def _line_ends(data: Bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:

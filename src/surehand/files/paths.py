@@ -113,7 +113,11 @@ def real_path(path: str) -> str:
 
 def root_of(path: str, roots: Sequence[str]) -> str | None:
     """Return the root that holds `path` by name (the longest), or None."""
-    return max((root for root in roots if is_beneath(path, root)), key=len, default=None)
+    found: str | None = None
+    for root in roots:  # a plain loop: asked several times a call, mostly of one root
+        if is_beneath(path, root) and (found is None or len(root) > len(found)):
+            found = root
+    return found
 
 
 def is_beneath(path: str, root: str) -> bool:

@@ -138,8 +138,10 @@ def signature(head: bytes) -> Found | None:
     for magic, found in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic) and (not magic.isalnum() or has_control(head[:64])):
             return _office(head) or found if found is ZIP else found
-    looks = (*_LOOKS_BY_FIRST_BYTE.get(head[:1], ()), _pdf, _tar)
-    return next((found for look in looks if (found := look(head))), None)
+    for look in _LOOKS_BY_FIRST_BYTE.get(head[:1], ()):
+        if found := look(head):
+            return found
+    return _pdf(head) or _tar(head)
 
 
 def has_control(head: bytes) -> bool:

@@ -62,6 +62,11 @@ class Encoding:
         """Whether an encoded string can only be found between characters, never inside one."""
         return self.codec == "utf-8" or self.unit > 1 or bool(re.match(_SINGLE_BYTE, self.codec))
 
+    @property
+    def feed(self) -> bytes:
+        """The bytes of a line feed."""
+        return b"\n" if self.unit == 1 else self.encode("\n")
+
     def encode(self, text: str) -> bytes:
         """Return the bytes of `text`, without a BOM; raises UnicodeEncodeError for what it cannot hold."""
         if self.codec == "gb18030" and (found := re.search("[\x80-\x9f]", text)):

@@ -82,7 +82,7 @@ class History(Store):
         """Write down that a change begins. `before` and `after` are contents of the first file not yet kept."""
         temporary = temporary_name(os.urandom(6).hex())
         first, linked = files[0], ""
-        change = replace(_entry(who, files, kind, about, temporary), parts=parts or {})
+        change = _entry(who, files, kind, about, temporary, parts)
         with before_anything_changes(), self.transaction():
             if before is not None and len(before) >= LINK_BYTES and self._folder is not None:
                 linked = first.before.digest if self.contents.announce(first.before.digest, len(before)) else ""
@@ -359,7 +359,14 @@ class History(Store):
         return dropped
 
 
-def _entry(who: Author, files: Sequence[FileChange], kind: ChangeKind, about: Sequence[str], temporary: str) -> Change:
+def _entry(
+    who: Author,
+    files: Sequence[FileChange],
+    kind: ChangeKind,
+    about: Sequence[str],
+    temporary: str,
+    parts: Mapping[str, tuple[str, ...]] | None = None,
+) -> Change:
     return Change(
         id="0",
         tool=who.tool,
@@ -373,6 +380,7 @@ def _entry(who: Author, files: Sequence[FileChange], kind: ChangeKind, about: Se
         call_id=who.call_id,
         description=who.description,
         note=who.note,
+        parts=parts or {},
         temporary=temporary,
     )
 

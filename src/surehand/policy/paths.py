@@ -112,7 +112,10 @@ def _real_path_of_many(path: str, folders: dict[str, str]) -> str:
 
 
 def _within(path: str, folders: Sequence[str]) -> bool:
-    return any(below(path, folder) for folder in folders)
+    for folder in folders:  # noqa: SIM110  # half the time of `any`, and asked for every path that is judged
+        if below(path, folder):
+            return True
+    return False
 
 
 def below(path: str, folder: str) -> bool:

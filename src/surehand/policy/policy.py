@@ -32,6 +32,7 @@ __all__ = ["Both", "Decision", "JudgedEffect", "MatchedRule", "Policy", "Request
 _FREEDOM: tuple[str, ...] = ("plan", "default", "accept-edits", "bypass")
 _NEUTRAL: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 PATHS_REMEMBERED: Final = 2000
+_PATHS: Final = (ReadPath, WritePath)
 _ELSEWHERE: Final = ("-C", "--git-dir", "--work-tree")
 
 
@@ -126,7 +127,7 @@ class Policy:
         if not effects or len(effects) > 1 or request.tool_settings is not None or request.confined:
             return self._judge_effects(request)
         effect = effects[0]
-        if not isinstance(effect, ReadPath | WritePath) or effect.recursive:
+        if not isinstance(effect, _PATHS) or effect.recursive:
             return self._judge_effects(request)
         place, reads = self.roots(request).resolve(effect.path), isinstance(effect, ReadPath)
         if reads and has_other_names(place):  # which ones is looked for on the disk

@@ -94,7 +94,7 @@ def _describe(write: FileWrite, created: bool, line: int) -> str:
 
 def _changed_lines(write: FileWrite, line: int) -> str:
     """Return the lines round the first change as they are now, from a window of the file alone."""
-    first, data, feed = write.splices[0], write.data, write.encoding.encode("\n")
+    first, data, feed = write.splices[0], write.data, write.encoding.feed
     start, end = max(0, first.start - _SNIPPET_BYTES), first.end + _SNIPPET_BYTES
     if start and write.encoding.unit == 1:  # with a whole line
         start = data.find(feed, start, first.start) + 1 or start

@@ -29,6 +29,7 @@ AnswerKind = Literal["once", "session", "always", "no"]
 KINDS: Final = get_args(AnswerKind)
 SHOWN_CHARACTERS = 20_000
 _LONG_TEXT: Final = 1 << 20
+_FACTS: Final = json.JSONEncoder(sort_keys=True, default=repr)
 
 
 @frozen
@@ -132,7 +133,7 @@ def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
     # Of a long text its own digest stands beside the rest: spelled out, it would be held three times over.
     long = {name: _text_digest(text) for name, text in args.items() if isinstance(text, str) and len(text) > _LONG_TEXT}
     known = [tool, version, {name: "" if name in long else each for name, each in args.items()}, cwd]
-    facts = json.dumps([*known, long] if long else known, sort_keys=True, ensure_ascii=True, default=repr)
+    facts = _FACTS.encode([*known, long] if long else known)
     return hashlib.sha256(facts.encode()).hexdigest()
 
 
