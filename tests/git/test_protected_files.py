@@ -150,6 +150,41 @@ async def test_hooks_stay_as_they_are_wherever_the_settings_look_for_them(tmp_pa
     assert not (tmp_path / ".githooks/pre-push").exists()
 
 
+@pytest.mark.parametrize(
+    ("named", "key", "value"),
+    [
+        ("more", "include.path", "../more"),
+        ("inner", "include.path", "../outer"),
+        ("link", "include.path", "../link"),
+        ("of-worktree", "extensions.worktreeConfig", "true"),
+        ("monitor", "core.fsmonitor", "./monitor"),
+        ("clean.sh", "filter.x.clean", "sh clean.sh --all;true"),
+        ("run", "alias.x", "!./run"),
+    ],
+)
+async def test_files_that_the_settings_include_or_run_stay_as_they_are(
+    tmp_path: Path, sandbox: str, named: str, key: str, value: str
+) -> None:
+    repository(tmp_path)
+    for name in ("more", "inner", "of-worktree", "monitor", "clean.sh", "run", "target"):
+        (tmp_path / name).write_text("# old\n")
+    (tmp_path / "outer").write_text("[include]\n\tpath = inner\n")
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / ".git/config.worktree").write_text("[include]\n\tpath = ../of-worktree\n")
+    run("config", key, value, cwd=tmp_path)
+    async with scratch_app(tmp_path) as app:
+        await script(app, f"echo '[core]' >> {named}; rm -f {named}; echo '[core]' > {named}; echo x > other")
+    assert (tmp_path / named).read_text() == "# old\n"
+    assert (tmp_path / named).is_symlink() == (named == "link")
+    assert (tmp_path / "other").exists(), "what is not named may be written"
+
+
+async def test_a_repository_beside_an_empty_dot_git_is_looked_through(tmp_path: Path, sandbox: str) -> None:
+    async with scratch_app(tmp_path) as app:
+        await script(app, f"git init -q --bare sub; mkdir sub/.git; git --git-dir=sub config core.pager '{CANARY}'")
+    assert "pager" not in (tmp_path / "sub/config").read_text()
+
+
 async def test_a_worktree_a_command_makes_works_and_takes_its_settings_from_nowhere_else(
     tmp_path: Path, sandbox: str
 ) -> None:

@@ -8,6 +8,7 @@ that are not known to be harmless are taken out, hooks and pointers to other set
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -21,6 +22,7 @@ KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
 """What in a folder of git says what it runs, and where it takes its settings from."""
 _KEPT_OF_WORKTREE: Final = ("commondir", "gitdir", "config.worktree", "config", "hooks")
 _CONFIG: Final = 1 << 20
+_MOST_INCLUDED: Final = 100
 _OF_BARE: Final = frozenset(("HEAD", "objects", "refs", "commondir", *CONFIGS))
 """What tells of a repository that is a plain folder."""
 
@@ -84,15 +86,29 @@ def _kept_of_worktree(tree: str) -> list[str]:
 
 
 def _named_by_settings(git_dir: str) -> Iterator[str]:
-    """Yield where `core.hooksPath` leads, and the files that the settings include."""
+    """Yield where `core.hooksPath` leads, the files that the settings include, and those they make git run."""
     top = os.path.dirname(git_dir) if os.path.basename(git_dir) == ".git" else git_dir
-    settings = settings_of(os.fsencode(git_dir), os.fsencode(git_dir))
-    hooks = os.fsdecode(settings.get(b"core.hookspath", b""))
+    hooks = os.fsdecode(settings_of(os.fsencode(git_dir), os.fsencode(git_dir)).get(b"core.hookspath", b""))
     if hooks and hooks != "/dev/null":
         yield os.path.normpath(os.path.join(top, os.path.expanduser(hooks)))
-    for each in entries(read_plain(os.fsencode(os.path.join(git_dir, "config")), _CONFIG) or b"")[0]:
-        if each.key == b"include.path" or (each.key.startswith(b"includeif.") and each.key.endswith(b".path")):
-            yield os.path.normpath(os.path.join(git_dir, os.path.expanduser(os.fsdecode(each.value))))
+    waiting = [os.path.join(git_dir, name) for name in CONFIGS]
+    for path in waiting:
+        for each in entries(read_plain(os.fsencode(path), _CONFIG) or b"")[0]:
+            key, value = os.fsdecode(each.key), os.fsdecode(each.value)
+            if key == "include.path" or (key.startswith("includeif.") and key.endswith(".path")):
+                named = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
+                yield from _with_target(named)
+                waiting += [named] if named not in waiting and len(waiting) < _MOST_INCLUDED else []
+            elif not is_harmless(key, value, inside=lambda path: True):
+                words = (os.path.join(top, word) for word in re.split(r"[\s;&|<>()'\"`]+", value.lstrip("!")) if word)
+                yield from (each for word in words if os.path.isfile(word) for each in _with_target(word))
+
+
+def _with_target(path: str) -> Iterator[str]:
+    """Yield a path, and where it leads if it is a link: what git reads there lies in the other file."""
+    yield os.path.normpath(path)
+    if os.path.islink(path):
+        yield os.path.realpath(path)
 
 
 def is_hook(path: str) -> bool:

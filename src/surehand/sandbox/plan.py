@@ -62,7 +62,7 @@ class Plan:
     pinned: tuple[str, ...] = ()
     """Folders that stay where they are, so that what is read-only in them cannot be moved away with them."""
     forbidden: tuple[str, ...] = ()
-    """Paths that did not exist when the plan was made and that no command may make."""
+    """Paths that no command may make: they did not exist when the plan was made, or are links, which no mount keeps."""
     masked: tuple[str, ...] = ()
     marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
     """Which files the writable, the covered and the read-only paths were when the plan was made."""
@@ -164,7 +164,7 @@ def closed_plan(
         writable=(*writable, *git_dirs),
         read_only=tuple(read_only),
         pinned=(*repositories, *_between([*real, *beside], by_rule)),
-        forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path)),
+        forbidden=tuple(path for path in dict.fromkeys(kept) if not os.path.lexists(path) or os.path.islink(path)),
         masked=tuple(masked),
         marks={path: mark(path) for path in (*writable, *masked, *read_only, *sockets)},
         folders=found.folders,
