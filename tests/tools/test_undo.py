@@ -11,7 +11,9 @@ from pydantic import ValidationError
 from tests.tools.workbench import TOOLS, Workbench, failure
 
 from surehand.core.effects import DeletePath, WritePath
+from surehand.core.settings import HistorySettings, Settings
 from surehand.history.words import ABSENT, Author, FileChange
+from surehand.testing import scratch_app
 
 
 @pytest.fixture
@@ -347,3 +349,18 @@ def test_whoever_listens_is_told_that_old_changes_were_dropped(tmp_path: Path) -
     bench.history.close()
     notes = [event.data["message"] for event in bench.events if event.kind == "note"]
     assert any("older changes were dropped: the history is limited to 1 MB" in note for note in notes)
+
+
+async def test_the_result_of_the_change_that_displaced_older_ones_says_so(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path, settings=Settings(history=HistorySettings(limit_mb=1))) as app:
+        outputs: list[str] = []
+        for number in range(6):
+            (tmp_path / f"f{number}").write_text(os.urandom(200_000).hex())
+            await app.call("Read", {"file_path": f"f{number}", "limit": 1})
+            result = await app.call("Bash", {"command": f"echo short > f{number}"})
+            assert result.ok, result.output
+            outputs.append(result.output)
+        later = await app.call("Bash", {"command": "true"})
+    assert "dropped" not in outputs[0]
+    assert any("dropped: the history is limited to 1 MB (history.limit_mb)]" in output for output in outputs[2:])
+    assert "dropped" not in later.output

@@ -142,6 +142,8 @@ class Session:
         """The editor this session works in, where it shares what is not saved; sub-agents use that of `main`."""
         self.notices: list[str] = []
         """Events beside the conversation (a background agent ended), sent to the model with the next message."""
+        self.result_notes: list[str] = []
+        """What the next result must state beside its own (older changes that the history had to drop); of `main`."""
         self.tasks_before: dict[str, Mapping[str, Any]] = {}
         """Tasks of the earlier processes of this session, in their last state."""
         self.grants: list[str] = []

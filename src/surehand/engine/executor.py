@@ -537,6 +537,10 @@ class Executor:
         if prepared is not None and prepared.repairs:
             meta["repaired"] = list(prepared.repairs)
         output, limit = result.output, session.settings.engine.output_limit
+        if notes := session.main.result_notes:
+            meta["notes"] = list(dict.fromkeys(notes))
+            output += "".join(f"\n[{note}]" for note in meta["notes"])
+            notes.clear()
         if len(output) > limit:
             output, meta["truncated"] = truncate_middle(output, limit), True
         if prepared is not None and (origin := meta.get("origin") or prepared.tool.origin):

@@ -401,7 +401,12 @@ def _open(session: Session) -> History:
         return session.parent.keep(HISTORY).share()
     folder = None if session.state_dir is None else os.path.join(session.state_dir, "history")
     limit = session.settings.history.limit_mb * 1024 * 1024
-    history = History(folder, limit, lambda text: session.emit("note", message=text))
+
+    def note(text: str) -> None:
+        session.emit("note", message=text)
+        session.result_notes.append(text)
+
+    history = History(folder, limit, note)
     if problem := recovery.recover_interrupted(history):
         session.emit("note", message=problem)
     return history
