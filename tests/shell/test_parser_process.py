@@ -72,7 +72,7 @@ def test_the_parser_that_waits_ends_when_nobody_needs_it(monkeypatch: pytest.Mon
     for thread in threading.enumerate():
         if thread.name == "shell-parser":
             thread.join(30)
-    assert parsers.take(ARGV).parse(b"echo x", 5, 100_000)[0] == 0
+    assert parsers.take(ARGV).parse(b"echo x", 120, 100_000)[0] == 0
     parsers.end()
     mine = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
     assert not [pid for pid in mine if "shfmt" in program_of(pid)]
