@@ -72,10 +72,10 @@ class Usage(Exception):
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if argv is None:  # the process is ours
-        gc.set_threshold(
-            50_000
-        )  # importing makes objects that stay: looking through them takes a tenth of a short command
-        atexit.register(gc.freeze)  # and so does looking through them once more when the process ends
+        # Imports make objects that stay: looking through them for garbage, while they are made and once more when the
+        # process ends, takes a tenth of a short command.
+        gc.set_threshold(50_000)
+        atexit.register(gc.freeze)
     words = sys.argv[1:] if argv is None else list(argv)
     _mend_streams()
     try:
