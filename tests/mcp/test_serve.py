@@ -355,6 +355,19 @@ async def test_a_body_that_is_too_large_gets_an_answer(tmp_path: Path, chunked: 
     assert b"at most 4,194,304 bytes" in answer
 
 
+async def test_who_is_not_let_in_reads_why_though_it_sends_a_body(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (url, _):
+        host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST /mcp HTTP/1.1\r\nHost: elsewhere.example\r\nContent-Length: {2 << 20}\r\n\r\n".encode())
+        writer.write(b" " * (2 << 20))
+        await writer.drain()  # a server that had closed the connection with bytes unread would have reset it
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert answer.endswith(b"}")
+
+
 async def test_near_the_limit_of_descriptors_new_clients_are_told_to_come_back_and_known_ones_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

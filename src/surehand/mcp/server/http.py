@@ -52,6 +52,9 @@ _RETRY_AFTER: Final = b"10"
 """Seconds after which a client that was turned away may come again."""
 DRAIN_S: Final = 10.0
 """What of a body that is too large is read and thrown away: a client that still sends does not see the answer."""
+REFUSED_S: Final = 2.0
+"""How long the body of a request that is not let in may take to come."""
+_CLOSES: Final = (b"connection", b"close")
 
 
 @frozen
@@ -261,7 +264,7 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
             await beside(scope, receive, send)
             return
         if (refused := address.refusal(scope["headers"], scope["server"][1])) is not None:
-            await _refuse(send, *refused)
+            await _refuse(receive, send, *refused)
             return
         if door.oauth is not None and described:
             await _answer(send, 200, door.oauth.describe(here))
@@ -271,15 +274,15 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
         if isinstance(user, Refusal):
             challenge = b"Bearer" if door.oauth is None else door.oauth.challenge(user, here)
             told = (b"retry-after", _RETRY_AFTER) if user.status == 503 else (b"www-authenticate", challenge)
-            await _refuse(send, user.status, user.words, told)
+            await _refuse(receive, send, user.status, user.words, told)
             return
         scope["user"] = user  # the SDK lets nobody use a session that somebody else began
         if "mcp-session-id" not in headers and room.is_short():
             words = "this server has no descriptors left for another client; come back when others have left"
-            await _refuse(send, 503, words, (b"retry-after", _RETRY_AFTER))
+            await _refuse(receive, send, 503, words, (b"retry-after", _RETRY_AFTER))
             return
         if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
-            await _refuse(send, 413, f"a request has at most {BODY_LIMIT:,} bytes")
+            await _answer(send, 413, {"error": f"a request has at most {BODY_LIMIT:,} bytes"}, _CLOSES)
             return
         send = sessions.enter(headers.get("mcp-session-id"), send)
         if "mcp-session-id" not in headers:
@@ -291,16 +294,29 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
     return app
 
 
-async def _refuse(send: Any, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
-    """Answer a request that is not let in, and close its connection."""
-    await _answer(send, status, {"error": words}, (b"connection", b"close"), *more)
+async def _refuse(receive: Any, send: Any, status: int, words: str, *more: tuple[bytes, bytes]) -> None:
+    """Answer a request that is not let in, and close its connection once its body has come.
+
+    The kernel resets a connection that is closed with bytes unread, and the answer is lost with it.
+    """
+    await _answer(send, status, {"error": words}, _CLOSES, *more, ends=False)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_S):
+            size, more_comes = 0, True
+            while more_comes and size <= BODY_LIMIT:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more_comes = message.get("more_body", False)
+    await send({"type": "http.response.body", "body": b""})
 
 
-async def _answer(send: Any, status: int, content: Mapping[str, Any], *more: tuple[bytes, bytes]) -> None:
+async def _answer(
+    send: Any, status: int, content: Mapping[str, Any], *more: tuple[bytes, bytes], ends: bool = True
+) -> None:
     body = json.dumps(content).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": not ends})
 
 
 async def _read_body(receive: Any, length: str) -> bytes | None:
