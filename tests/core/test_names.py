@@ -53,7 +53,8 @@ def test_names_of_foreign_servers_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("Raed", "Read"), ("raed", "Read"), ("Redoo", "Redo"), ("desc", "description"), ("xyz", None)]
+    ("word", "meant"),
+    [("Raed", "Read"), ("raed", "Read"), ("Reed", "Read"), ("Redoo", "Redo"), ("desc", "description"), ("xyz", None)],
 )
 def test_the_nearest_name_is_the_one_that_was_probably_meant(word: str, meant: str | None) -> None:
     assert nearest(word, ["Redo", "Read", "Write", "description"]) == meant

@@ -93,9 +93,15 @@ def find_near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]
 
     wanted, folded = word.lower(), {each.lower(): each for each in known}
     near = get_close_matches(wanted, folded, n=3, cutoff=cutoff)
-    near.sort(key=lambda each: sorted(each) != sorted(wanted))
+    near.sort(key=lambda each: not _is_one_slip(each, wanted))
     near += [each for each in folded if len(wanted) > 2 and each.startswith(wanted) and each not in near]
     return [folded[each] for each in near[:3]]
+
+
+def _is_one_slip(known: str, word: str) -> bool:
+    """True if `word` has the letters of `known` in another order, or one letter mistyped: the likeliest errors."""
+    swapped = sorted(known) == sorted(word)
+    return swapped or (len(known) == len(word) and sum(map(str.__ne__, known, word)) == 1)
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
