@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.harness import VIBE_PACKAGES, Harness, process
 from benchmarks.public_door import Door, Peer, contestants, door, scratch
 from surehand.sandbox.linux import seccomp
-from surehand.sandbox.linux.launcher import wire
-from surehand.sandbox.linux.launcher.journal import Journal
+from surehand.sandbox.linux.launcher import messages
+from surehand.sandbox.linux.launcher.change_recorder import ChangeRecorder
 
 CALLS = 10
 VIBE = """
@@ -93,18 +93,18 @@ def fill_folder(folder: Path, count: int) -> None:
 
 
 def _only_reported(command: str, folder: Path) -> None:
-    """Run a command whose changes are reported as ours are, each answered at once by a keeper that keeps nothing."""
-    ours, theirs = wire.pair()
+    """Run a command whose changes are reported as ours are, each answered at once and nothing kept."""
+    ours, theirs = messages.pair()
     if (pid := os.fork()) == 0:
         os.chdir(folder)
-        wire.send(theirs, ("listen",), [seccomp.report_changes(seccomp.reporting())])
+        messages.send(theirs, ("listen",), [seccomp.report_changes(seccomp.reporting())])
         os.execv("/bin/bash", ["bash", "-c", command])
     theirs.close()
-    received = wire.receive(ours)
+    received = messages.receive(ours)
     assert received is not None
     [listener] = received[1]
     with tempfile.TemporaryDirectory() as log, select.epoll() as poll:
-        journal = Journal({}, os.open(log, os.O_RDONLY | os.O_DIRECTORY), [])
+        journal = ChangeRecorder({}, os.open(log, os.O_RDONLY | os.O_DIRECTORY), [])
         journal.finish()  # what follows belongs to no list
         journal.listen(listener)
         poll.register(listener, select.EPOLLIN)

@@ -24,7 +24,7 @@ from surehand.core.settings import SandboxSettings
 from surehand.sandbox.command import Command
 from surehand.sandbox.linux import probe
 from surehand.sandbox.linux.client import Launcher
-from surehand.sandbox.plan import closed_plan, open_plan
+from surehand.sandbox.profile import closed_profile, open_profile
 
 FLOOD = "seq 1 12500000"  # 100 MB
 MANY = "for i in $(seq 50); do setsid sleep 600 & done; wait"
@@ -62,9 +62,9 @@ class Bench:
         private = os.path.join(bench.folder, "private")
         os.makedirs(bench.workspace)
         os.makedirs(private)
-        bench.open = await Launcher.start(open_plan(bench.workspace, [], private))
+        bench.open = await Launcher.start(open_profile(bench.workspace, [], private))
         if probe.abilities().namespaces:
-            bench.closed = await Launcher.start(closed_plan(bench.workspace, [], SandboxSettings(), private))
+            bench.closed = await Launcher.start(closed_profile(bench.workspace, [], SandboxSettings(), private))
         bench.shell = ShellWithMemory(bench.closed or bench.open, private, bench.workspace, bench.environment)
         return bench
 
@@ -153,9 +153,9 @@ class Bench:
     async def end_many(self) -> None:
         launcher = self.closed or self.open
         run = launcher.run(Command(("/bin/bash", "-c", MANY), self.workspace, self.environment), _quiet, _quiet)
-        while not run.keeper:
+        while not run.supervisor_pid:
             await asyncio.sleep(0)
-        await self._until_many(run.keeper)
+        await self._until_many(run.supervisor_pid)
         run.stop("timeout", 0.0)
         await run.finish()
 

@@ -27,7 +27,7 @@ async def test_layers_the_kernel_refuses_end_the_dry_run_at_once_with_the_reason
     shells = session.keep(SHELLS)
     launcher = await shells.dry_run_launcher()
     assert launcher is not None
-    layers = Layers.make(shells.dry_run_folder("t"), launcher.plan.workspace)
+    layers = Layers.make(shells.dry_run_folder("t"), launcher.profile.workspace)
     order = layers.wire
     order["folders"][0]["work"] = "/dev/shm"  # another file system than the layer's
     command = Command(("/bin/true",), session.cwd, {})

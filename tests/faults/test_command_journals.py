@@ -113,7 +113,7 @@ def test_what_a_command_had_changed_when_the_program_was_killed_is_in_the_log_as
     [log] = Path(locations.workspace_state(str(workspace)), "journals").glob("*/list")
     with log.open("ab") as file:  # as if the next record had been cut off in the middle
         file.write(RECORD_HEAD.pack(40, 1000) + b"half of it")
-    while True:  # its keeper ends just after it
+    while True:  # its supervisor ends just after it
         changes = surehand(workspace, "log")["changes"]
         if changes:
             break
@@ -129,7 +129,7 @@ import os, signal
 from surehand.commands.session import Shells
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-Shells.finish_journal = die
+Shells.finish_change_log = die
 """
 
 
@@ -145,7 +145,7 @@ def test_a_program_killed_when_the_changes_are_in_the_history_and_their_journal_
     journals = Path(locations.workspace_state(str(workspace)), "journals")
     assert list(journals.glob("*/list"))
     (workspace / "b").write_text("mine by now\n")  # what others did since is no part of the command
-    while True:  # its keeper ends just after it
+    while True:  # its supervisor ends just after it
         changes = surehand(workspace, "log")["changes"]
         if not list(journals.glob("*/list")):
             break
@@ -188,7 +188,7 @@ def seen(path: Path) -> tuple[int, bytes]:
     return status.st_mode, path.read_bytes() if path.is_file() else b""
 
 
-async def test_killing_the_keeper_of_a_command_costs_no_undo(tmp_path: Path) -> None:
+async def test_killing_the_supervisor_of_a_command_costs_no_undo(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old\n")
     async with scratch_app(tmp_path, keep_state=True) as app:
         call = asyncio.create_task(app.call("Bash", {"command": "echo new > a; touch ready; exec sleep 600"}))

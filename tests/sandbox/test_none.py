@@ -15,7 +15,7 @@ from surehand.core.settings import Settings
 from surehand.sandbox import protocol
 from surehand.sandbox.command import Abilities
 from surehand.sandbox.none import PlainRunner, PlainSandbox
-from surehand.sandbox.plan import Plan
+from surehand.sandbox.profile import SandboxProfile
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.spec("PLAT-1")
@@ -165,8 +165,8 @@ async def test_another_sandbox_is_a_class_that_implements_the_protocol(
         def abilities(self) -> Abilities:
             return Abilities(otherwise="jail", why_not="no namespaces")
 
-        async def start(self, plan: Plan) -> PlainRunner:
-            return JailedRunner(plan)
+        async def start(self, profile: SandboxProfile) -> PlainRunner:
+            return JailedRunner(profile)
 
     jail = Jail("")
     monkeypatch.setattr(protocol, "choose", lambda: jail)

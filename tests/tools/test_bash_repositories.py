@@ -12,7 +12,7 @@ from surehand.app import Surehand
 from surehand.core.call import ToolResult
 from surehand.sandbox import denials
 from surehand.sandbox.linux import probe
-from surehand.sandbox.plan import Plan
+from surehand.sandbox.profile import SandboxProfile
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="needs namespaces")
@@ -99,11 +99,11 @@ async def test_no_dry_run_brings_a_hook_in(app: Surehand, tmp_path: Path) -> Non
 
 
 def test_git_in_a_folder_below_its_repository_is_told_where_that_is() -> None:
-    plan = Plan("/r/sub", ("/r/sub",), "/tmp/x", True, True, False, ("/r/sub", "/tmp/x"))
+    profile = SandboxProfile("/r/sub", ("/r/sub",), "/tmp/x", True, True, False, ("/r/sub", "/tmp/x"))
     said = "fatal: Unable to create '/r/.git/index.lock': Read-only file system"
-    assert denials.explain(said, plan, 128).startswith("The repository /r lies around the workspace")
+    assert denials.explain(said, profile, 128).startswith("The repository /r lies around the workspace")
     inside = "error: could not lock config file /r/sub/.git/config: Read-only file system"
-    assert "keeps .git/hooks" in denials.explain(inside, plan, 255)
+    assert "keeps .git/hooks" in denials.explain(inside, profile, 255)
 
 
 async def test_git_config_in_a_repository_that_was_there_is_explained(tmp_path: Path) -> None:

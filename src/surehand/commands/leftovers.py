@@ -30,7 +30,7 @@ class Process:
     command: str
     seconds: float
     ours: bool
-    """Whether it is a part of Surehand itself: a launcher or a keeper."""
+    """Whether it is a part of Surehand itself: a launcher or a supervisor."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -17,7 +17,7 @@ from surehand.commands.shell_state import TELLS, Memory
 from surehand.core.frozen import frozen
 from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, bash
 from surehand.sandbox.linux.client import Launcher
-from surehand.sandbox.linux.command_run import Run, open_journal
+from surehand.sandbox.linux.command_run import Run, open_change_log
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -70,7 +70,7 @@ class ShellWithMemory:
         os.set_blocking(self._reader, False)
         self._order = os.memfd_create("order", os.MFD_CLOEXEC)
         command = Command((bash(), "-c", _LOOP), cwd, environment, descriptors=(orders, reports, self._order))
-        self._run: Run = launcher.run(command, self._out, self._err, journal=folder)
+        self._run: Run = launcher.run(command, self._out, self._err, change_log=folder)
         self._run.told_waiting = self._waits
         self.told_waiting: Callable[[str], None] | None = None
         """Called with the name of a program that begins to wait for somebody to type."""
@@ -106,7 +106,7 @@ class ShellWithMemory:
         stdout: Feed,
         stderr: Feed,
         timeout_s: float,
-        journal: str | None = None,
+        change_log: str | None = None,
         *,
         remembers: bool = False,
     ) -> Step:
@@ -117,7 +117,7 @@ class ShellWithMemory:
         ordered = False
         timer = self._loop.call_later(timeout_s, self._run.stop, "timeout")
         try:
-            await self._prepare(journal)
+            await self._prepare(change_log)
             self._write("" if cwd == self._cwd else cwd, text, "m" if remembers else "")
             ordered = os.write(self._orders, b"x") > 0
             self._read_reports()  # a short command has often ended by now: the shell is woken while we still write
@@ -135,20 +135,20 @@ class ShellWithMemory:
         wall = time.monotonic() - began
         if (ended := self._run.ended) is not None:
             return Step(_of_command(ended, wall, ordered), "")
-        facts = await self._run.ask(("journalled",)) if journal is not None else None
+        facts = await self._run.ask(("finish log",)) if change_log is not None else None
         before, self._used = self._used, self._cpu_s()
         return self._step(wall, self._used - before, facts, remembers)
 
-    async def _prepare(self, journal: str | None) -> None:
-        """Wait for the shell to be there, and for its keeper to begin a new journal."""
+    async def _prepare(self, change_log: str | None) -> None:
+        """Wait for the shell to be there, and for its supervisor to begin a new change log."""
         if self._at_first is None:
             await self._reported
             self._at_first = frozenset(self._read_report(0).split("\n"))
         self._reported, self._reports = self._loop.create_future(), b""
-        if journal is not None:
-            await self._begin_journal(journal)
+        if change_log is not None:
+            await self._begin_change_log(change_log)
         elif not self._quiet:
-            await self._run.ask(("journalled",))  # nothing is to be kept of what it does unasked
+            await self._run.ask(("finish log",))  # nothing is to be kept of what it does unasked
         self._quiet = True
         if self._run.ended is not None:
             raise SandboxFailure("the shell has ended")
@@ -169,16 +169,16 @@ class ShellWithMemory:
         self._cwd = os.fsdecode(cwd)
         if remembers:
             self.memory = Memory.parse_report(self._read_report(self._length), self._at_first or frozenset())
-        return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, journal=facts), self._cwd)
+        return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, change_log=facts), self._cwd)
 
     def _read_report(self, begin: int) -> str:
         """Return what the shell put down after its order."""
         return os.fsdecode(os.pread(self._order, os.fstat(self._order).st_size - begin, begin))
 
-    async def _begin_journal(self, folder: str) -> None:
-        descriptor = open_journal(folder)
+    async def _begin_change_log(self, folder: str) -> None:
+        descriptor = open_change_log(folder)
         try:
-            await self._run.ask(("journal",), [descriptor])
+            await self._run.ask(("begin log",), [descriptor])
         finally:
             os.close(descriptor)
 
@@ -201,7 +201,7 @@ class ShellWithMemory:
         """Return the processor time of the shell and of what it waited for."""
         try:
             if self._status < 0:
-                self._status = _open_status(self._run.keeper)
+                self._status = _open_status(self._run.supervisor_pid)
             ticks = os.pread(self._status, 1024, 0).rpartition(b")")[2].split(None, 15)[11:15]
         except (OSError, IndexError, ValueError):
             return 0.0
@@ -216,9 +216,9 @@ class ShellWithMemory:
             os.close(descriptor)
 
 
-def _open_status(keeper: int) -> int:
-    """Open the `stat` of a keeper's only child; a file kept open is read four times as fast as a new one."""
-    with open(f"/proc/{keeper}/task/{keeper}/children", encoding="ascii") as children:
+def _open_status(supervisor: int) -> int:
+    """Open the `stat` of a supervisor's only child; a file kept open is read four times as fast as a new one."""
+    with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as children:
         pid = children.read().split()[0]
     return os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
 

@@ -21,7 +21,7 @@ from surehand.git.reads import number_settings
 from surehand.git.tracked_secrets import BY_SIZE_AND_TIME, prints_nothing, tracked_secrets
 from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure
-from surehand.sandbox.plan import GIT_INFO, Plan, closed_plan, open_plan
+from surehand.sandbox.profile import GIT_INFO, SandboxProfile, closed_profile, open_profile
 from surehand.sandbox.records import Record, clear_dead
 from surehand.state import locations
 from surehand.state.private_folder import DRY_RUNS, PrivateFolder, clear_abandoned
@@ -59,10 +59,10 @@ class Shells:
         self.session = session
         self._launcher: Runner | None = None
         self._retired: list[Runner] = []
-        self._journals: dict[str, int] = {}
-        """Journals of commands that are not yet in the history, with what holds them for us."""
-        self._spare_journals: list[tuple[str, int]] = []
-        """An emptied folder for the journal of the next command, with what holds it."""
+        self._change_logs: dict[str, int] = {}
+        """Change logs of commands that are not yet in the history, with what holds them for us."""
+        self._spare_change_logs: list[tuple[str, int]] = []
+        """An emptied folder for the change log of the next command, with what holds it."""
         self._dry_run_runner: Runner | None = None
         self._servers: list[Runner] = []
         self._for_tools: dict[tuple[str | bool, ...], Runner] = {}
@@ -109,8 +109,10 @@ class Shells:
 
     def environment(self, call_id: str) -> dict[str, str]:
         """Return the variables a command of this session sees."""
-        plan = self._launcher.plan if self._launcher is not None else None
-        seen = self._environment.get(self.private_dir, plan.writable if plan is not None and plan.contained else None)
+        profile = self._launcher.profile if self._launcher is not None else None
+        seen = self._environment.get(
+            self.private_dir, profile.writable if profile is not None and profile.contained else None
+        )
         own = {"TMPDIR": self.private_dir, "SUREHAND_SESSION": self.session.id, "SUREHAND_CALL": call_id}
         own |= number_settings(self.git_settings) if self.git_settings else {}
         return {**seen, **own, **self.session.environment}
@@ -160,8 +162,10 @@ class Shells:
         known = (*self.session.roots, *self._shown, *_NO_FILES)
         if new := [path for path in real if path != "/" and not inside(path, known) and not is_secret(path)]:
             self._shown |= dict.fromkeys(new)
-            plan = self._launcher.plan if self._launcher is not None else None
-            if plan is not None and any(inside(each, plan.closed) and not inside(each, plan.shown) for each in new):
+            profile = self._launcher.profile if self._launcher is not None else None
+            if profile is not None and any(
+                inside(each, profile.closed) and not inside(each, profile.shown) for each in new
+            ):
                 self._outdated = True
 
     def list_uncovered(self) -> tuple[str, ...]:
@@ -172,9 +176,9 @@ class Shells:
         now = time.monotonic()
         if self._uncovered is None or (now >= self._next_look and not unchanged(self._folders)):
             self._next_look = now + LOOK_S
-            plan = self.closed_plan(namespaces=False)
-            self._folders = plan.folders
-            self._uncovered = tuple(path for path in plan.masked if inside(path, plan.writable))
+            profile = self.closed_profile(namespaces=False)
+            self._folders = profile.folders
+            self._uncovered = tuple(path for path in profile.masked if inside(path, profile.writable))
         return self._uncovered
 
     def stand_in(self, cwd: str) -> None:
@@ -200,15 +204,19 @@ class Shells:
         None where the system has no namespaces; a dry run then needs a launcher of its own.
         """
         current = await self.launcher()
-        if current.plan.namespaces and not current.plan.network:
+        if current.profile.namespaces and not current.profile.network:
             return current
-        if self._dry_run_runner is not None and not self._dry_run_runner.closed and self._dry_run_runner.plan.holds():
+        if (
+            self._dry_run_runner is not None
+            and not self._dry_run_runner.closed
+            and self._dry_run_runner.profile.holds()
+        ):
             return self._dry_run_runner
         if not protocol.abilities().namespaces:
             return None
         try:
             self._dry_run_runner = await protocol.choose().start(
-                replace_values(self.closed_plan(namespaces=True), network=False)
+                replace_values(self.closed_profile(namespaces=True), network=False)
             )
         except SandboxFailure as failure:
             protocol.choose().note_failure(str(failure))
@@ -219,35 +227,35 @@ class Shells:
         """Return where the copy of a dry run goes; no command can reach it by that name."""
         return os.path.join(self.private_dir, DRY_RUNS, name)
 
-    def journal(self, who: Author, plan: Plan) -> str:
+    def change_log(self, who: Author, profile: SandboxProfile) -> str:
         """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
         from surehand.history import change_logs  # lazy: change_logs, 2 ms
 
         base = os.path.join(self.session.state_dir or self.private_dir, "journals")
         history = self.session.settings.history
         limit_bytes = min(history.command_mb, history.limit_mb) << 20
-        spare = self._spare_journals.pop() if self._spare_journals else None
-        folder, lock = change_logs.make(base, who, plan.refused, limit_bytes, spare)
-        self._journals[folder] = lock
+        spare = self._spare_change_logs.pop() if self._spare_change_logs else None
+        folder, lock = change_logs.make(base, who, profile.refused, limit_bytes, spare)
+        self._change_logs[folder] = lock
         return folder
 
-    def finish_journal(self, folder: str) -> None:
-        """Remove a command's journal, whose changes are in the history, or keep its folder for the next command."""
+    def finish_change_log(self, folder: str) -> None:
+        """Remove a command's change_log, whose changes are in the history, or keep its folder for the next command."""
         from surehand.history import change_logs  # lazy: change_logs, 2 ms
 
-        lock = self._journals.pop(folder, None)
-        spare = None if lock is None or self._spare_journals else change_logs.empty(folder, lock)
+        lock = self._change_logs.pop(folder, None)
+        spare = None if lock is None or self._spare_change_logs else change_logs.empty(folder, lock)
         if spare is not None:
-            self._spare_journals.append(spare)
+            self._spare_change_logs.append(spare)
             return
         remove_tree(folder)
         remove_tree(f"{folder}{change_logs.UNFINISHED}")
         if lock is not None:
             os.close(lock)
 
-    def release_journal(self, folder: str) -> None:
-        """Release a command's journal; what is still in it is recorded by the next look at the history."""
-        if (lock := self._journals.pop(folder, None)) is not None:
+    def release_change_log(self, folder: str) -> None:
+        """Release a command's change log; what is still in it is recorded by the next look at the history."""
+        if (lock := self._change_logs.pop(folder, None)) is not None:
             os.close(lock)
 
     async def launcher(self) -> Runner:
@@ -273,8 +281,8 @@ class Shells:
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
         cache = locations.server_cache(self.session.workspace)
-        plan = self.closed_plan(namespaces=protocol.abilities().namespaces)
-        launcher = await self._launch(replace_values(plan, network=True, writable=(*plan.writable, cache)))
+        profile = self.closed_profile(namespaces=protocol.abilities().namespaces)
+        launcher = await self._launch(replace_values(profile, network=True, writable=(*profile.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
 
@@ -285,13 +293,15 @@ class Shells:
         self._put_off_rest()
         key = (*shown, network)
         known = self._for_tools.get(key)
-        if known is None or known.closed or not known.plan.holds():
+        if known is None or known.closed or not known.profile.holds():
             if known is not None:
                 self._retired.append(known)
             await self._close_idle()
             able = protocol.abilities().namespaces
-            plan = self.closed_plan(namespaces=able, shown=shown)
-            self._for_tools[key] = known = await self._launch(replace_values(plan, network=plan.network or network))
+            profile = self.closed_profile(namespaces=able, shown=shown)
+            self._for_tools[key] = known = await self._launch(
+                replace_values(profile, network=profile.network or network)
+            )
         return known
 
     def _put_off_rest(self) -> None:
@@ -326,43 +336,43 @@ class Shells:
     def _fits(self) -> bool:
         """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
         launcher = self._launcher
-        if launcher is None or not launcher.plan.namespaces:
-            return launcher is None or (launcher.plan.holds() and not self._outdated)
+        if launcher is None or not launcher.profile.namespaces:
+            return launcher is None or (launcher.profile.holds() and not self._outdated)
         if self.session.opens() != self._opened:
             return False
         known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
-        return known and launcher.plan.holds() and _sizes_and_times(self._tracked) == self._tracked
+        return known and launcher.profile.holds() and _sizes_and_times(self._tracked) == self._tracked
 
     async def _look_deeper(self) -> None:
         """Look for new secrets further down too: only now and then, and when some folder has changed."""
         launcher, now = self._launcher, time.monotonic()
-        if launcher is None or not launcher.plan.namespaces or now < self._next_look:
+        if launcher is None or not launcher.profile.namespaces or now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        await asyncio.to_thread(self._compare, launcher.plan)
+        await asyncio.to_thread(self._compare, launcher.profile)
 
-    def _compare(self, plan: Plan) -> None:
+    def _compare(self, profile: SandboxProfile) -> None:
         if unchanged(self._folders):
             return
-        fresh = self.closed_plan(namespaces=True)
+        fresh = self.closed_profile(namespaces=True)
         self._folders = fresh.folders
         same = all(
             set(now) <= set(then)
             for now, then in (
-                (fresh.masked, plan.masked),
-                (fresh.pinned, plan.pinned),
-                (fresh.sockets, plan.sockets),
+                (fresh.masked, profile.masked),
+                (fresh.pinned, profile.pinned),
+                (fresh.sockets, profile.sockets),
             )
         )
         self._outdated = self._outdated or not same
 
-    def touched_repositories(self, paths: Iterable[str], plan: Plan) -> list[str]:
+    def touched_repositories(self, paths: Iterable[str], profile: SandboxProfile) -> list[str]:
         """Return the folders of git that a command touched by changing `paths`; its new ones are kept from then on.
 
-        `plan` is what the command was held to.
+        `profile` is what the command was held to.
         """
-        found = git_dirs_touched(paths, plan.roots)
-        if whole := {path for path in found if path not in plan.pinned and is_set_up(path)}:
+        found = git_dirs_touched(paths, profile.roots)
+        if whole := {path for path in found if path not in profile.pinned and is_set_up(path)}:
             self._young |= whole
             self._outdated = True
         return found
@@ -382,17 +392,17 @@ class Shells:
                     hint=_NO_SANDBOX,
                 )
             launcher = await self._launch_open()
-        self._folders, self._outdated = launcher.plan.folders, False
-        self._tracked = _sizes_and_times(self._find_tracked(launcher.plan))
+        self._folders, self._outdated = launcher.profile.folders, False
+        self._tracked = _sizes_and_times(self._find_tracked(launcher.profile))
         self._note(launcher)
         if weaker := describe_weakness(launcher):
             self._warning = weaker
             self.session.emit("note", message=weaker)
         return launcher
 
-    def _find_tracked(self, plan: Plan) -> tuple[str, ...]:
+    def _find_tracked(self, profile: SandboxProfile) -> tuple[str, ...]:
         """Return the covered files that git tracks; the index is read only where a secret lies in the workspace."""
-        mine = [path for path in plan.masked if inside(path, plan.roots)] if plan.namespaces else []
+        mine = [path for path in profile.masked if inside(path, profile.roots)] if profile.namespaces else []
         return tracked_secrets(self.session.workspace, mine) if mine else ()
 
     def take_warning(self) -> str:
@@ -405,27 +415,29 @@ class Shells:
         abilities = protocol.abilities()
         if abilities.namespaces:
             try:
-                return await protocol.choose().start(self.closed_plan(namespaces=True))
+                return await protocol.choose().start(self.closed_profile(namespaces=True))
             except SandboxFailure as failure:
                 protocol.choose().note_failure(str(failure))
         if not protocol.abilities().enough:
             return None
-        return await self._launch(self.closed_plan(namespaces=False))
+        return await self._launch(self.closed_profile(namespaces=False))
 
-    async def _launch(self, plan: Plan) -> Runner:
+    async def _launch(self, profile: SandboxProfile) -> Runner:
         try:
-            return await protocol.choose().start(plan)
+            return await protocol.choose().start(profile)
         except SandboxFailure as failure:
             raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
 
     async def _launch_open(self) -> Runner:
         """Start what runs commands as the user, uncontained."""
-        return await protocol.start_open(open_plan(self.session.workspace, self.session.roots[1:], self.private_dir))
+        return await protocol.start_open(open_profile(self.session.workspace, self.session.roots[1:], self.private_dir))
 
     async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Runner:
         """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
         current, session = await self.launcher(), self.session
-        if not current.plan.namespaces or not (secrets := tracked_secrets(session.workspace, current.plan.masked)):
+        if not current.profile.namespaces or not (
+            secrets := tracked_secrets(session.workspace, current.profile.masked)
+        ):
             return current
         if not prints_nothing(commands, session.workspace, session.roots):
             return current
@@ -433,24 +445,24 @@ class Shells:
             return self._for_git[1]
         if self._for_git is not None:
             self._retired.append(self._for_git[1])
-        self._for_git = secrets, await self._launch(self.closed_plan(namespaces=True, uncovered=secrets))
+        self._for_git = secrets, await self._launch(self.closed_profile(namespaces=True, uncovered=secrets))
         return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
         """Return a launcher of the caller's own for git, which may write in further folders."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return await self._launch_open()
-        return await self._launch(self.closed_plan(namespaces=protocol.abilities().namespaces, also=also))
+        return await self._launch(self.closed_profile(namespaces=protocol.abilities().namespaces, also=also))
 
-    def closed_plan(
+    def closed_profile(
         self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
-    ) -> Plan:
+    ) -> SandboxProfile:
         """Return what is enforced on commands as things lie now; `also` may be written in, too, and `shown` be read."""
         session = self.session
         if not os.path.isdir(session.workspace):
             raise workspace_failure(session.workspace)
         own = [locations.home(), os.path.dirname(locations.user_settings())]
-        plan = closed_plan(
+        profile = closed_profile(
             session.workspace,
             session.roots[1:],
             session.settings.sandbox,
@@ -466,7 +478,7 @@ class Shells:
             uncovered=uncovered,
         )
         hidden = tuple(os.path.join(self.private_dir, name) for name in (DRY_RUNS, GIT_INFO))
-        return replace_values(plan, sockets=self._foreign(plan.sockets), hidden=hidden)
+        return replace_values(profile, sockets=self._foreign(profile.sockets), hidden=hidden)
 
     def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
         """Leave out sockets of the session's own servers: in the machine's network they cannot be told from others'.
@@ -506,10 +518,10 @@ class Shells:
         ):
             if launcher is not None:
                 await launcher.close()
-        for folder in list(self._journals):
-            self.release_journal(folder)
-        while self._spare_journals:
-            folder, lock = self._spare_journals.pop()
+        for folder in list(self._change_logs):
+            self.release_change_log(folder)
+        while self._spare_change_logs:
+            folder, lock = self._spare_change_logs.pop()
             remove_tree(folder)
             os.close(lock)
         if self._record is not None:
@@ -549,8 +561,8 @@ def _is_folder(path: str) -> bool:
 
 def in_force(launcher: Runner) -> dict[str, Any]:
     """Return what contains the commands of this launcher, as plain data for results and `doctor`."""
-    plan = launcher.plan
-    if not plan.contained:
+    profile = launcher.profile
+    if not profile.contained:
         return {"active": False, "kind": launcher.kind, "changes_recorded": launcher.records}
     problems = [*launcher.problems, *filter(None, [describe_weakness(launcher)])]
     return {
@@ -558,10 +570,10 @@ def in_force(launcher: Runner) -> dict[str, Any]:
         "kind": launcher.kind,
         "changes_recorded": launcher.records,
         "by": list(launcher.means),
-        "network": plan.network,
-        "writable": list(plan.writable),
-        "secrets_covered": len(plan.masked) if plan.namespaces else 0,
-        "limits": dict(plan.limits),
+        "network": profile.network,
+        "writable": list(profile.writable),
+        "secrets_covered": len(profile.masked) if profile.namespaces else 0,
+        "limits": dict(profile.limits),
         **({"problems": problems} if problems else {}),
     }
 
@@ -569,10 +581,10 @@ def in_force(launcher: Runner) -> dict[str, Any]:
 def describe_weakness(launcher: Runner) -> str:
     """Say that a sandbox is weaker than the system seemed to allow, because its mounts could not be laid out."""
     able = protocol.abilities()
-    if not able.failed or launcher.plan.namespaces or launcher.kind == "none":
+    if not able.failed or launcher.profile.namespaces or launcher.kind == "none":
         return ""
     left = "Landlock alone contains commands, and secrets in the workspace are not covered"
-    left = left if launcher.plan.contained else "nothing contains commands"
+    left = left if launcher.profile.contained else "nothing contains commands"
     return f"the sandbox could not be set up as usual ({able.why_not}): {left}"
 
 

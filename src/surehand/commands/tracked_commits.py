@@ -36,8 +36,8 @@ class Staging:
     async def make(cls, shells: Shells, commands: Sequence[Sequence[str]], cwd: str) -> Staging | None:
         """Take in what a line would commit of secrets beside hooks; None where it commits none, or needs no help."""
         session = shells.session
-        plan = (await shells.launcher()).plan
-        secrets = tracked_secrets(session.workspace, plan.masked) if plan.namespaces else ()
+        profile = (await shells.launcher()).profile
+        secrets = tracked_secrets(session.workspace, profile.masked) if profile.namespaces else ()
         staged: dict[str, bool] = find_staged(commands, cwd, secrets) if secrets else {}
         if not staged or prints_nothing(commands, session.workspace, session.roots):
             return None

@@ -136,7 +136,7 @@ def _print(data: bytes) -> None:
 
 def _explain_denial(crash: str, launcher: Runner) -> str:
     """Explain which rule of the sandbox a tool met, and which setting lifts it."""
-    met = explain(crash, launcher.plan, 1)
+    met = explain(crash, launcher.profile, 1)
     return f". {met} {_LIFTED}" if met or "ModuleNotFoundError" in crash else ""
 
 

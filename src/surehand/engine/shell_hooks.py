@@ -106,7 +106,7 @@ class ShellHook(Extension):
         """Run the command and return exit code, output and errors."""
         if self._contained:
             launcher = await self._session.keep(SHELLS).launcher()
-            if launcher.plan.contained:
+            if launcher.profile.contained:
                 return await self._run_in(launcher, said)
         return await self._run_as_user(said)
 
@@ -121,7 +121,7 @@ class ShellHook(Extension):
             raise TimeoutError(f"the command did not end within {self._settings.timeout:g} s{_LIFTED}")
         errors = err.text()
         if ended.exit_code not in (0, REFUSED):
-            why = explain(errors + out.text(), launcher.plan, ended.exit_code) or ended.stopped
+            why = explain(errors + out.text(), launcher.profile, ended.exit_code) or ended.stopped
             errors = f"{errors.strip()[:400]} {why}{_LIFTED}"
         return ended.exit_code, out.text(), errors
 

@@ -1,8 +1,8 @@
-"""The folders in which keepers write down what commands change, until that is in the history.
+"""The folders in which supervisors write down what commands change, until that is in the history.
 
-A folder belongs to the program that made it and to the keeper that writes in it; both hold a shared lock on it. When
-both are gone (`kill -9`), the next look at the history finds it unlocked and brings in what is there: the change is in
-the log as interrupted. A folder is made whole under another name first, so that nobody takes a new one for abandoned.
+A folder belongs to the program that made it and to the supervisor that writes in it; both hold a shared lock on it.
+When both are gone (`kill -9`), the next look at the history finds it unlocked and records what is there as an
+interrupted change. A folder is made whole under another name first, so that nobody takes a new one for abandoned.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def free_reserve(folder: str) -> None:
 
 @frozen
 class Entry:
-    """What a command's keeper wrote down of one path before its first change."""
+    """What a command's supervisor wrote down of one path before its first change."""
 
     kind: str
     """`absent`, `file`, `folder`, `link` or `other`."""
@@ -186,7 +186,7 @@ class ChangeLog:
 
 
 def find_abandoned_logs(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the journals whose program and keeper are gone, each held while it is looked at, with what it is about."""
+    """Yield the change logs whose program and supervisor are gone, each locked while it is read, with its facts."""
     try:
         names = os.listdir(base)
     except OSError:

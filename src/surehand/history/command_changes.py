@@ -1,4 +1,4 @@
-"""What a command changed, from the journal its keeper wrote, brought into the history: undone like any edit.
+"""What a command changed, from the change log its supervisor wrote, brought into the history: undone like any edit.
 
 What could not be kept (a file above the limit, a full disk) is no part of the change; its note and the result
 say so.
@@ -141,7 +141,7 @@ def record(history: History, log: ChangeLog, who: Author, lost: str = "", tell: 
 def find_recorded(history: History, log: ChangeLog, who: Author) -> Recorded | None:
     """Return what an earlier try has brought in of a change log; None where it has not come to that.
 
-    Who is killed, or fails, between the history and the end of a journal leaves both; it happened once all the same.
+    Who is killed, or fails, between the history and the end of a change log leaves both; it happened once all the same.
     """
     began = os.stat(os.path.join(log.folder, change_logs.ABOUT)).st_mtime
     same = [each for each in history.changes(call_id=who.call_id, session_id=who.session_id) if each.at >= began]
@@ -232,7 +232,7 @@ class _Keeping:
         return found
 
     def _compare(self, path: str, entry: Entry) -> FileChange | None:
-        if entry.kind == "other" or entry.kept == "":  # its keeper has told why it is not covered
+        if entry.kind == "other" or entry.kept == "":  # its supervisor has told why it is not covered
             return None
         if entry.kind == "file" and entry.kept is not None:
             size = entry.end - entry.begin if entry.in_list else os.path.getsize(self._log.path_of(entry))

@@ -1,2 +1,2 @@
-"""Sandbox: what contains a command. `protocol` says what a sandbox is and chooses one, `linux` enforces a plan, `none`
-runs without; `plan` says what is to be enforced, `denials` explains to a model what was denied."""
+"""Sandbox: what contains a command. `protocol` says what a sandbox is and chooses one, `linux` enforces a profile,
+`none` runs without; `profile` says what is to be enforced, `denials` explains to a model what was denied."""

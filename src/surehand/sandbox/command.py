@@ -48,7 +48,7 @@ class Ended:
     stopped: str = ""
     waiting: str = ""
     """The program that waited for somebody to type when it ended."""
-    journal: Mapping[str, Any] | None = None
+    change_log: Mapping[str, Any] | None = None
 
     def usage(self) -> dict[str, Any]:
         """Return what the command used, as plain data."""

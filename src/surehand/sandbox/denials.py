@@ -9,7 +9,7 @@ from typing import Final
 
 from surehand.core.patterns import lazy_pattern
 from surehand.files.protected_paths import inside
-from surehand.sandbox.plan import Plan
+from surehand.sandbox.profile import SandboxProfile
 
 _QUOTED: Final = lazy_pattern(r"['\"‘“`]([^'\"’”`]+)['\"’”`]")
 # Compiled on first use: most commands meet no denial.
@@ -42,14 +42,14 @@ _GIT: Final = (
 )
 
 
-def explain(text: str, plan: Plan, exit_code: int) -> str:
+def explain(text: str, profile: SandboxProfile, exit_code: int) -> str:
     """Return which rule of the sandbox the command seems to have met and the setting that would lift it, or nothing."""
-    if not plan.contained:
+    if not profile.contained:
         return ""
     for pattern, say in _TABLE:
-        if (found := re.search(pattern, text)) and (said := say(found, plan)):
+        if (found := re.search(pattern, text)) and (said := say(found, profile)):
             return said
-    return _too_large(None, plan) if exit_code == 128 + 25 else ""
+    return _too_large(None, profile) if exit_code == 128 + 25 else ""
 
 
 def _path(found: re.Match[str]) -> str:
@@ -63,9 +63,9 @@ def _path(found: re.Match[str]) -> str:
     return words[-1] if words else ""
 
 
-def _read_only(found: re.Match[str], plan: Plan) -> str:
+def _read_only(found: re.Match[str], profile: SandboxProfile) -> str:
     path = _path(found)
-    if "/.git/" in f"/{path}" and _lies_in(path, plan):
+    if "/.git/" in f"/{path}" and _lies_in(path, profile):
         return _GIT
     if "/.git/" in path:
         repository = path.partition("/.git/")[0]
@@ -73,39 +73,41 @@ def _read_only(found: re.Match[str], plan: Plan) -> str:
             f"The repository {repository} lies around the workspace, where commands cannot write, git's own included. "
             "Start Surehand there, or ask the user to run it."
         )
-    if kept := _find_read_only(path, plan):
+    if kept := _find_read_only(path, profile):
         return (
             f"{kept} stays as it is: a rule denies writing it, or it is of Surehand's own. "
             "Leave it, or ask the user to change it or the rule."
         )
-    return _outside(path, plan)
+    return _outside(path, profile)
 
 
-def _outside(path: str, plan: Plan) -> str:
+def _outside(path: str, profile: SandboxProfile) -> str:
     where = f"{path} is outside" if path else "that path is outside"
     return (
-        f"The sandbox lets commands write only in {plan.workspace} and in $TMPDIR; {where}. "
+        f"The sandbox lets commands write only in {profile.workspace} and in $TMPDIR; {where}. "
         "A rule such as Edit(/that/folder/**) opens a folder to commands, and so does [sandbox] writable in the "
         "settings."
     )
 
 
-def _lies_in(path: str, plan: Plan) -> bool:
+def _lies_in(path: str, profile: SandboxProfile) -> bool:
     """Tell whether a path of a message lies where commands write; a relative one is taken to."""
-    return not os.path.isabs(path) or inside(path, plan.writable)
+    return not os.path.isabs(path) or inside(path, profile.writable)
 
 
-def _find_read_only(path: str, plan: Plan) -> str:
+def _find_read_only(path: str, profile: SandboxProfile) -> str:
     """Return the read-only place inside the writable ones that a path of a message lies in, or nothing."""
     name = os.path.normpath(path) if path else ""
-    full = os.path.join(plan.workspace, name)
-    return next((kept for kept in plan.read_only if inside(full, [kept]) or (name and kept.endswith("/" + name))), "")
+    full = os.path.join(profile.workspace, name)
+    return next(
+        (kept for kept in profile.read_only if inside(full, [kept]) or (name and kept.endswith("/" + name))), ""
+    )
 
 
-def _explain_pinned(found: re.Match[str], plan: Plan) -> str:
+def _explain_pinned(found: re.Match[str], profile: SandboxProfile) -> str:
     if "/.git/" in f"/{_path(found)}":
         return _GIT
-    held = [each for each in plan.pinned if not each.endswith("/.git")] + list(plan.read_only)
+    held = [each for each in profile.pinned if not each.endswith("/.git")] + list(profile.read_only)
     if not held:
         return ""
     return (
@@ -114,24 +116,24 @@ def _explain_pinned(found: re.Match[str], plan: Plan) -> str:
     )
 
 
-def _explain_denied(found: re.Match[str], plan: Plan) -> str:
-    return _explain_masked(found, plan) or _explain_confined(found, plan)
+def _explain_denied(found: re.Match[str], profile: SandboxProfile) -> str:
+    return _explain_masked(found, profile) or _explain_confined(found, profile)
 
 
-def _explain_confined(found: re.Match[str], plan: Plan) -> str:
+def _explain_confined(found: re.Match[str], profile: SandboxProfile) -> str:
     """Explain what Landlock denied where there are no mounts: a path outside that we ourselves could write."""
-    path = os.path.normpath(os.path.join(plan.workspace, _path(found)))
-    if plan.namespaces or inside(path, plan.writable):
+    path = os.path.normpath(os.path.join(profile.workspace, _path(found)))
+    if profile.namespaces or inside(path, profile.writable):
         return ""
     place = path if os.path.exists(path) else os.path.dirname(path)
-    said = [_outside(path, plan)] if os.access(place, os.W_OK) else []
-    return " ".join([*said, *filter(None, [_explain_unseen(found, plan)])])
+    said = [_outside(path, profile)] if os.access(place, os.W_OK) else []
+    return " ".join([*said, *filter(None, [_explain_unseen(found, profile)])])
 
 
-def _explain_masked(found: re.Match[str], plan: Plan) -> str:
+def _explain_masked(found: re.Match[str], profile: SandboxProfile) -> str:
     path = _path(found).rstrip("/")
     name = path.rpartition("/")[2]
-    covered = [each for each in plan.masked if each.endswith("/" + name) or path.startswith(each)]
+    covered = [each for each in profile.masked if each.endswith("/" + name) or path.startswith(each)]
     if not name or not covered:
         return ""
     return (
@@ -140,13 +142,13 @@ def _explain_masked(found: re.Match[str], plan: Plan) -> str:
     )
 
 
-def _explain_unseen(found: re.Match[str], plan: Plan) -> str:
+def _explain_unseen(found: re.Match[str], profile: SandboxProfile) -> str:
     """Explain what is there and was not found, because commands do not see it."""
-    path = os.path.normpath(os.path.join(plan.workspace, os.path.expanduser(_path(found))))
-    if inside(path, (*plan.shown, *plan.writable)) or not inside(path, plan.closed):
+    path = os.path.normpath(os.path.join(profile.workspace, os.path.expanduser(_path(found))))
+    if inside(path, (*profile.shown, *profile.writable)) or not inside(path, profile.closed):
         return ""
     folder = os.path.dirname(path)  # who makes a file in a folder that is not seen is told that the file is missing
-    if not os.path.lexists(path) and (folder in plan.closed or not os.path.lexists(folder)):
+    if not os.path.lexists(path) and (folder in profile.closed or not os.path.lexists(folder)):
         return ""
     return (
         f"Commands see the system, toolchains and the workspace; {path} is none of these. A rule such as "
@@ -154,8 +156,8 @@ def _explain_unseen(found: re.Match[str], plan: Plan) -> str:
     )
 
 
-def _no_network(found: re.Match[str], plan: Plan) -> str:
-    if plan.network:
+def _no_network(found: re.Match[str], profile: SandboxProfile) -> str:
+    if profile.network:
         return ""
     return (
         "The sandbox has no network (its own loopback apart). WebFetch reaches public pages; "
@@ -163,32 +165,34 @@ def _no_network(found: re.Match[str], plan: Plan) -> str:
     )
 
 
-def _not_permitted(found: re.Match[str], plan: Plan) -> str:
+def _not_permitted(found: re.Match[str], profile: SandboxProfile) -> str:
     return "The sandbox takes mounts, namespaces and kernel interfaces away from commands; no setting gives them back."
 
 
-def _no_privileges(found: re.Match[str], plan: Plan) -> str:
+def _no_privileges(found: re.Match[str], profile: SandboxProfile) -> str:
     return "Nothing in the sandbox can gain privileges: sudo and the like do not work. Ask the user to run it."
 
 
-def _no_daemon(found: re.Match[str], plan: Plan) -> str:
+def _no_daemon(found: re.Match[str], profile: SandboxProfile) -> str:
     return "The sandbox keeps commands from the sockets of the machine, such as docker's. Ask the user to run it."
 
 
-def _out_of_memory(found: re.Match[str], plan: Plan) -> str:
-    return f"The sandbox allows {plan.limits['memory'] >> 20} MB of memory; raise [sandbox] memory_mb if it needs more."
+def _out_of_memory(found: re.Match[str], profile: SandboxProfile) -> str:
+    return (
+        f"The sandbox allows {profile.limits['memory'] >> 20} MB of memory; raise [sandbox] memory_mb if it needs more."
+    )
 
 
-def _too_many(found: re.Match[str], plan: Plan) -> str:
-    return f"The sandbox allows {plan.limits['processes']} processes; raise [sandbox] processes if it needs more."
+def _too_many(found: re.Match[str], profile: SandboxProfile) -> str:
+    return f"The sandbox allows {profile.limits['processes']} processes; raise [sandbox] processes if it needs more."
 
 
-def _too_large(found: re.Match[str] | None, plan: Plan) -> str:
-    limit = plan.limits["file_size"] >> 20
+def _too_large(found: re.Match[str] | None, profile: SandboxProfile) -> str:
+    limit = profile.limits["file_size"] >> 20
     return f"The sandbox allows files of {limit} MB; raise [sandbox] file_size_mb if it needs more."
 
 
-_TABLE: Final[tuple[tuple[str, Callable[[re.Match[str], Plan], str]], ...]] = (
+_TABLE: Final[tuple[tuple[str, Callable[[re.Match[str], SandboxProfile], str]], ...]] = (
     (_READ_ONLY, _read_only),
     (_IN_PLACE, _explain_pinned),
     (_DENIED, _explain_denied),

@@ -29,7 +29,7 @@ from surehand.sandbox.command import (
 from surehand.sandbox.command_run import KILL, CommandRun
 
 if TYPE_CHECKING:
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.profile import SandboxProfile
 
 _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
@@ -50,11 +50,11 @@ class PlainSandbox:
         """Remember why nothing can be enforced."""
         self._why_not = why
 
-    async def start(self, plan: Plan) -> PlainRunner:
-        """Return a runner; raise SandboxFailure for a plan that is to contain something."""
-        if plan.contained:
+    async def start(self, profile: SandboxProfile) -> PlainRunner:
+        """Return a runner; raise SandboxFailure for a profile that is to contain something."""
+        if profile.contained:
             raise SandboxFailure(f"nothing here contains a command: {self._why_not}")
-        return PlainRunner(plan)
+        return PlainRunner(profile)
 
     def start_ahead(self) -> None:
         """Start nothing: there is no launcher."""
@@ -73,8 +73,8 @@ class PlainRunner:
     problems = ()
     keeps_shell = False
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, profile: SandboxProfile) -> None:
+        self.profile = profile
         self.closed = False
         self._runs: set[PlainRun] = set()
 
@@ -89,13 +89,13 @@ class PlainRunner:
         stdout: Feed,
         stderr: Feed,
         *,
-        journal: str | None = None,
+        change_log: str | None = None,
         overlay: Mapping[str, Any] | None = None,
     ) -> PlainRun:
         """Start a command; its output goes to the two feeds as it comes."""
         if self.closed:
             raise SandboxFailure("the session was closed")
-        if journal is not None or overlay is not None or command.descriptors:
+        if change_log is not None or overlay is not None or command.descriptors:
             raise SandboxFailure("without a sandbox, commands leave no change log, have no dry run and keep no shell")
         self._runs = {run for run in self._runs if run.ended is None}
         run = PlainRun(command, stdout, stderr)

@@ -1,12 +1,12 @@
 """The protocol of a sandbox: who runs commands, whatever the system has to contain them with.
 
     sandbox = choose()
-    runner = await sandbox.start(plan)
+    runner = await sandbox.start(profile)
     run = runner.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)
     ended = await run.finish(timeout_s=120)
 
-Two implement it: `linux` enforces a plan and writes down what a command changes; `none` starts a process and ends its
-group, on every system that has a shell. A third is a class with these methods, and a line in `choose`.
+Two implement it: `linux` enforces a profile and writes down what a command changes; `none` starts a process and ends
+its group, on every system that has a shell. A third is a class with these methods, and a line in `choose`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from surehand.sandbox.command import Abilities, Command, Ended, Feed, SandboxFailure
 
 if TYPE_CHECKING:
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.profile import SandboxProfile
 
 PLATFORM = sys.platform
 """The system we are on, in Python's word; a test puts another one here."""
@@ -55,7 +55,7 @@ class Run(Protocol):
 
 
 class Runner(Protocol):
-    """What runs the commands of one plan."""
+    """What runs the commands of one profile."""
 
     @property
     def kind(self) -> str:
@@ -68,7 +68,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def plan(self) -> Plan:
+    def profile(self) -> SandboxProfile:
         """What is enforced on its commands."""
         ...
 
@@ -79,7 +79,7 @@ class Runner(Protocol):
 
     @property
     def problems(self) -> Sequence[str]:
-        """What of the plan could not be set up."""
+        """What of the profile could not be set up."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class Runner(Protocol):
         stdout: Feed,
         stderr: Feed,
         *,
-        journal: str | None = None,
+        change_log: str | None = None,
         overlay: Mapping[str, Any] | None = None,
     ) -> Run:
         """Start a command; its output goes to the two feeds as it comes."""
@@ -135,12 +135,12 @@ class Sandbox(Protocol):
         """Remember that the system could not do after all what it seemed to offer; later answers say so."""
         ...
 
-    async def start(self, plan: Plan) -> Runner:
-        """Start a runner that enforces `plan`; raise SandboxFailure when this system cannot."""
+    async def start(self, profile: SandboxProfile) -> Runner:
+        """Start a runner that enforces `profile`; raise SandboxFailure when this system cannot."""
         ...
 
     def start_ahead(self) -> None:
-        """Start what the next runner needs whatever its plan will be, while a command is judged; in any thread."""
+        """Start what the next runner needs whatever its profile will be, while a command is judged; in any thread."""
         ...
 
     def end_ahead(self) -> None:
@@ -173,9 +173,9 @@ def available() -> bool:
     return abilities().enough
 
 
-async def start_open(plan: Plan) -> Runner:
+async def start_open(profile: SandboxProfile) -> Runner:
     """Start a runner that contains nothing: the system's own, or the plain one where even that does not start."""
     try:
-        return await choose().start(plan)
+        return await choose().start(profile)
     except SandboxFailure as failure:
-        return await _plain(str(failure)).start(plan)
+        return await _plain(str(failure)).start(profile)

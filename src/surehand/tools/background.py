@@ -19,7 +19,7 @@ from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Run
-from surehand.tools.bash_command import BashArgs, command_of, describe, journal_of, why_unrecorded
+from surehand.tools.bash_command import BashArgs, change_log_of, command_of, describe, why_unrecorded
 from surehand.tools.collect_changes import ChangeCollector
 from surehand.tools.tasks import BOARD
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.session import Session
     from surehand.history.command_changes import Recorded
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.profile import SandboxProfile
 
 Status = Literal["running", "done", "failed", "cancelled", "timeout"]
 _ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
@@ -174,20 +174,22 @@ class BackgroundTasks:
         name = f"{self._session.id}-{task.id}"
         task.stdout = Stream(STDOUT_LIMIT, lambda: shells.output_file(f"{name}.out"))
         task.stderr = Stream(STDERR_LIMIT, lambda: shells.output_file(f"{name}.err"))
-        journal = journal_of(args, ctx, shells, launcher)
+        change_log = change_log_of(args, ctx, shells, launcher)
         task.unrecorded = why_unrecorded(args, ctx, launcher)
         command = command_of(args.command, ctx, shells)
-        task.run = launcher.run(command, task.make_feed(task.stdout), task.make_feed(task.stderr), journal=journal)
-        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.plan, journal))
+        task.run = launcher.run(
+            command, task.make_feed(task.stdout), task.make_feed(task.stderr), change_log=change_log
+        )
+        task.waiting = asyncio.get_running_loop().create_task(self._wait(task, args, ctx, launcher.profile, change_log))
         self._tasks[task.id] = task
         self._session.keep(BOARD).join(task.id, args.description or args.command, "command", task)
         self._forget_old()
         return task
 
     async def _wait(
-        self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, plan: Plan, journal: str | None
+        self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, profile: SandboxProfile, change_log: str | None
     ) -> Ended:
-        collector = ChangeCollector("Bash", describe(args), plan, plan.still_absent(), journal)
+        collector = ChangeCollector("Bash", describe(args), profile, profile.still_absent(), change_log)
         try:
             return await task.run.finish(args.timeout / 1000)
         finally:

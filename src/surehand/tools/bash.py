@@ -25,12 +25,12 @@ from surehand.shell.parser_process import PARSERS
 from surehand.shell.programs import quiet_variables
 from surehand.tools.bash_command import (
     BashArgs,
+    change_log_of,
     command_names,
     command_of,
     describe,
     find_alteration,
     is_read_only,
-    journal_of,
     needs_privileges,
     time_s,
     understand_call,
@@ -186,19 +186,19 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     launcher = await (shells.launcher_for(lines) if lines else shells.launcher())
     _refuse_unjudged(args, ctx)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
-    absent = launcher.plan.still_absent()
-    journal = journal_of(args, ctx, shells, launcher)
+    absent = launcher.profile.still_absent()
+    change_log = change_log_of(args, ctx, shells, launcher)
     remembers = bool(ctx.options.get("persistent")) and not needs_privileges(args, ctx)
     outcome, recorded = Outcome(), None
     if remembers and not launcher.keeps_shell:
         remembers, outcome.note = False, _NO_MEMORY
     try:
-        await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, journal, outcome)
+        await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, change_log, outcome)
     finally:
         printed.close()
         if staging is not None:
             await staging.restore_index()
-        collector = ChangeCollector("Bash", describe(args), launcher.plan, absent, journal)
+        collector = ChangeCollector("Bash", describe(args), launcher.profile, absent, change_log)
         recorded = await collector.collect(ctx, outcome.ended)
     unrecorded, warning = why_unrecorded(args, ctx, launcher), shells.take_warning()
     call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), unrecorded, warning)
@@ -223,13 +223,13 @@ async def _once(
     shells: Shells,
     launcher: Runner,
     printed: Printed,
-    journal: str | None,
+    change_log: str | None,
     outcome: Outcome,
 ) -> None:
     """Run the command in a shell of its own."""
     variables = _read_variables(args, ctx) if is_read_only(args, ctx) else {}
     command = command_of(args.command, ctx, shells, variables)
-    run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, journal=journal)
+    run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, change_log=change_log)
     run.told_waiting = lambda name: ctx.progress(input_prompts.describe_wait(name))
     try:
         await run.finish(time_s(args, ctx))
@@ -243,7 +243,7 @@ async def _in_memory(
     shells: Shells,
     launcher: Runner,
     printed: Printed,
-    journal: str | None,
+    change_log: str | None,
     outcome: Outcome,
 ) -> None:
     """Run the command in the session's shell; its directory becomes the session's while it stays inside."""
@@ -257,7 +257,7 @@ async def _in_memory(
         shell, outcome.note = await shells.shell_with_memory()
         feeds = (printed.stdout.feed, printed.stderr.feed)
         step = await shell.run(
-            text, session.cwd, *feeds, time_s(args, ctx), journal, remembers=_may_remember(args, ctx)
+            text, session.cwd, *feeds, time_s(args, ctx), change_log, remembers=_may_remember(args, ctx)
         )
     outcome.ended = step.ended
     if not step.cwd:

@@ -24,7 +24,7 @@ COMMAND_LIMIT: Final = 2 * 1024 * 1024
 _PRIVILEGED: Final = frozenset(
     {"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"}
 )
-"""Programs that need the privileges of their owner, which a process under a journal does not get."""
+"""Programs that need the privileges of their owner, which a process under a change log does not get."""
 
 
 class BashArgs(Args):
@@ -108,13 +108,13 @@ def describe(args: BashArgs) -> str:
     return args.description or args.command[:200]
 
 
-def journal_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runner) -> str | None:
+def change_log_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runner) -> str | None:
     """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
     if is_read_only(args, ctx) or why_unrecorded(args, ctx, launcher):
         return None
     from surehand.history.words import Author  # lazy: words, 2 ms
 
-    return shells.journal(Author.of(ctx, "Bash", describe(args)), launcher.plan)
+    return shells.change_log(Author.of(ctx, "Bash", describe(args)), launcher.profile)
 
 
 def why_unrecorded(args: BashArgs, ctx: ToolContext, launcher: Runner) -> str:
@@ -123,7 +123,7 @@ def why_unrecorded(args: BashArgs, ctx: ToolContext, launcher: Runner) -> str:
         return ""
     if not launcher.records:
         return "nothing on this system writes down what a command changes"
-    if not launcher.plan.contained and needs_privileges(args, ctx):
+    if not launcher.profile.contained and needs_privileges(args, ctx):
         return "a program that takes other privileges runs without that"
     return ""
 

@@ -141,14 +141,14 @@ class BashDryRun:
     def _apply(self) -> Recorded | None:
         if not self._found:
             return None
-        session, plan = self._ctx.session, self._scratch.launcher.plan
+        session, profile = self._ctx.session, self._scratch.launcher.profile
         kept = session.keeps_as_is
-        protected = (*plan.read_only, *plan.forbidden)
+        protected = (*profile.read_only, *profile.forbidden)
         applying = apply.Applying(
             self._found,
             self._remembered,
             roots=self._scratch.copy.roots,
-            recorded=plan.roots,
+            recorded=profile.roots,
             forbidden=lambda path: inside(path, protected) or is_hook(path) or (kept is not None and kept(path)),
         )
         who = Author.of(self._ctx, "Bash", self._args.description or self._args.command[:200])

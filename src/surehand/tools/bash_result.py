@@ -187,11 +187,11 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
 
 def _wants_network(call: Call) -> str:
     """Say that there is no network when a command that hung is one that only waits for it."""
-    plan = call.launcher.plan
+    profile = call.launcher.profile
     needing = [each.words for each in call.report.commands if program_of(each.name).needs_network]
-    if plan.network or not needing:
+    if profile.network or not needing:
         return ""
-    return denials.explain("Network is unreachable", plan, 1)
+    return denials.explain("Network is unreachable", profile, 1)
 
 
 def _asked_in_vain(call: Call) -> str:
@@ -216,7 +216,7 @@ def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
 
 
 def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
-    explained = denials.explain(stderr + stdout[-4000:], call.launcher.plan, ended.exit_code)
+    explained = denials.explain(stderr + stdout[-4000:], call.launcher.profile, ended.exit_code)
     explained = explained or _asked_in_vain(call)
     last = _last(call.report)
     asked = input_prompts.HINT if input_prompts.wanted_input(stdout, stderr, last.name if last else "") else ""
@@ -232,7 +232,7 @@ def _last(report: ShellReport) -> SimpleCommand | None:
 
 def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> list[str]:
     """Return a word on the sandbox for a command line that went well as a whole: `make | tail` hides what failed."""
-    explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.plan, ended.exit_code)
+    explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.profile, ended.exit_code)
     explained = explained or ("" if stdout.text or stderr.text else _asked_in_vain(call))
     return [explained] if explained else []
 

@@ -13,7 +13,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside, within
 from surehand.sandbox import protocol
-from surehand.sandbox.plan import take_out, trespasses
+from surehand.sandbox.profile import take_out, trespasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from surehand.history.change_logs import ChangeLog
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.command import Ended
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.profile import SandboxProfile
 
 
 KEPT_HINT: Final = (
@@ -39,43 +39,43 @@ def put_back_message(who: str, paths: Sequence[str]) -> str:
 
 @frozen
 class ChangeCollector:
-    """Collects what one program changed, by its plan and journal; `absent` lists paths that none may create."""
+    """Collects what one program changed, by its profile and change log; `absent` lists paths that none may create."""
 
     tool: str
     description: str
-    plan: Plan
+    profile: SandboxProfile
     absent: Sequence[str]
-    journal: str | None
+    change_log: str | None
 
     async def collect(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
         """Revert what it may not change, record the rest in the history; return None if it changed nothing."""
-        if self.journal is None:
+        if self.change_log is None:
             return _add_put_back(None, (*trespasses(self.absent), *self._remove_programs(ctx, ended, None)))
-        recorded = await asyncio.shield(asyncio.to_thread(self._collect_log, ctx, self.journal, ended))
+        recorded = await asyncio.shield(asyncio.to_thread(self._collect_log, ctx, self.change_log, ended))
         for each in recorded.files[:100] if recorded else ():
             change = recorded.change_id if recorded else ""
             ctx.session.emit("file_changed", tool=self.tool, call_id=ctx.call.id, path=each.path, change_id=change)
         return recorded
 
     def _collect_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
-        """Collect from the change log that the launcher's keeper wrote."""
+        """Collect from the change log that the launcher's supervisor wrote."""
         from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
 
         log = ChangeLog(folder)
-        beyond = [path for path in self.absent if not inside(path, self.plan.roots)]
+        beyond = [path for path in self.absent if not inside(path, self.profile.roots)]
         made = (*trespasses(beyond), *self._remove_programs(ctx, ended, log))
         return _add_put_back(self._record_log(ctx, log, ended), made)
 
     def _remove_programs(self, ctx: ToolContext, ended: Ended | None, log: ChangeLog | None) -> list[str]:
         """Remove what repositories it made would run as the user (hooks, settings, links to others), and return it."""
-        if not self.plan.contained or (log is None and protocol.abilities().seccomp):
+        if not self.profile.contained or (log is None and protocol.abilities().seccomp):
             return []  # not contained, or it only looked
-        facts = ended.journal if ended is not None and log is not None else None
+        facts = ended.change_log if ended is not None and log is not None else None
         if facts is None or facts["lost"] or log is None:
-            touched = git_paths(self.plan.roots)
+            touched = git_paths(self.profile.roots)
         else:
             touched = [*map(os.fsdecode, facts["git"]), *log.entries]
-        return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.plan), self.plan)
+        return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.profile), self.profile)
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
@@ -92,17 +92,17 @@ class ChangeCollector:
         from surehand.history.words import Author  # lazy: words, 2 ms
 
         back: tuple[str, ...] = ()
-        facts = ended.journal if ended is not None else None
+        facts = ended.change_log if ended is not None else None
         lost = facts["lost"] if facts is not None else ""
         try:
             if facts is not None and not facts["count"]:
-                ctx.session.keep(SHELLS).finish_journal(log.folder)
+                ctx.session.keep(SHELLS).finish_change_log(log.folder)
                 return None
             if (forbidden := self._make_forbidden(ctx)) is not None:
                 back = put_back(log, forbidden)
             if facts is not None and facts["threads"]:
-                lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.plan.roots))))
-            # Without a word of its keeper, which was killed, the list it wrote as it went says what was changed.
+                lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.profile.roots))))
+            # Without a word of its supervisor, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
             who = replace(Author.of(ctx, self.tool, self.description), note=note)
             history, progress = ctx.session.keep(HISTORY), _make_progress(ctx)
@@ -111,17 +111,17 @@ class ChangeCollector:
             except (ToolFailure, OSError):  # one that passes must not cost the undo; a full disk has room set aside
                 free_reserve(log.folder)
                 recorded = find_recorded(history, log, who) or record(history, log, who, lost, progress)
-            ctx.session.keep(SHELLS).finish_journal(log.folder)
+            ctx.session.keep(SHELLS).finish_change_log(log.folder)
         except (ToolFailure, OSError) as problem:
-            # The journal has the only copy of what was there: it stays, and the next look at the history takes it up.
+            # The change log has the only copy of the old contents: it stays, and the next look at the history reads it.
             return Recorded("", (), f"{problem}. What it changed is kept, and is brought in with the next undo", back)
         finally:
-            ctx.session.keep(SHELLS).release_journal(log.folder)
+            ctx.session.keep(SHELLS).release_change_log(log.folder)
         return _add_put_back(recorded, back)
 
     def _make_forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
         """Return a test for paths that no program may change; None if it may change all it reaches."""
-        kept, paths = ctx.session.keeps_as_is, self.plan.refused
+        kept, paths = ctx.session.keeps_as_is, self.profile.refused
         if not paths:
             return kept
         refused = within(paths)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from surehand.history.command_changes import Recorded
     from surehand.registry.registry import Registry
     from surehand.sandbox.command import Ended
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.profile import SandboxProfile
     from surehand.sandbox.protocol import Runner
 
 FOLDER: Final = "made_tools"
@@ -150,17 +150,17 @@ class Workshop:
                 answer.extend(data)
 
         command = Command((sys.executable, "-I", SCRIPT), ctx.cwd, environment, script.encode())
-        journal = None
+        change_log = None
         if version.changes_files and launcher.records:
-            journal = shells.journal(Author.of(ctx, name, name), launcher.plan)
-        collector = ChangeCollector(name, name, launcher.plan, launcher.plan.still_absent(), journal)
-        run = launcher.run(command, take, printed.feed, journal=journal)
+            change_log = shells.change_log(Author.of(ctx, name, name), launcher.profile)
+        collector = ChangeCollector(name, name, launcher.profile, launcher.profile.still_absent(), change_log)
+        run = launcher.run(command, take, printed.feed, change_log=change_log)
         try:
             ended = await run.finish(TIMEOUT_S)
         finally:
             recorded = await collector.collect(ctx, run.ended)
         result = _with_changes(name, _result(name, bytes(answer), printed.show().text, ended), recorded)
-        return result if journal or not version.changes_files else _mark_unrecorded(result)
+        return result if change_log or not version.changes_files else _mark_unrecorded(result)
 
     async def close(self) -> None:
         """End the processes of made tools."""
@@ -172,24 +172,28 @@ class Workshop:
         from surehand.commands.session import SHELLS  # lazy: session, 40 ms
 
         for launcher in self._launchers[-1:]:
-            if not launcher.closed and launcher.plan.holds():
+            if not launcher.closed and launcher.profile.holds():
                 return launcher
         settings, shells = self._session.settings.sandbox, self._session.keep(SHELLS)
         if settings.mode == "off" or not protocol.available():
             return await shells.launcher()  # asked about before, see `effects_of`; refused there when it is required
         for namespaces in (True, False):
             try:
-                self._launchers.append(await protocol.choose().start(self._plan(namespaces, shells)))
+                self._launchers.append(await protocol.choose().start(self._profile(namespaces, shells)))
             except SandboxFailure as failure:
                 why = str(failure)
             else:
                 return self._launchers[-1]
         raise ToolFailure(f"the sandbox for made tools cannot be set up: {why}", code="tool_unavailable")
 
-    def _plan(self, namespaces: bool, shells: Shells) -> Plan:
-        plan = shells.closed_plan(namespaces=namespaces)
+    def _profile(self, namespaces: bool, shells: Shells) -> SandboxProfile:
+        profile = shells.closed_profile(namespaces=namespaces)
         return replace_values(
-            plan, writable=(plan.private_dir,), shown=(*plan.shown, *plan.roots), forbidden=(), network=False
+            profile,
+            writable=(profile.private_dir,),
+            shown=(*profile.shown, *profile.roots),
+            forbidden=(),
+            network=False,
         )
 
 

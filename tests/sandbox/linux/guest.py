@@ -75,9 +75,9 @@ def _open_the_way_to(*wanted: str) -> None:
             subprocess.run(["mount", "--bind", behind + path.removeprefix(above), path], check=True)
 
 
-def read_seats(name: str) -> list[str]:
-    """Return what the kernel says of every seat there is."""
-    return [path.read_text() for path in HANDED_OVER.glob(f"surehand-*/seat-*/{name}")]
+def read_supervisors(name: str) -> list[str]:
+    """Return what the kernel says of every supervisor there is."""
+    return [path.read_text() for path in HANDED_OVER.glob(f"surehand-*/supervisor-*/{name}")]
 
 
 def list_groups() -> list[str]:
@@ -96,8 +96,8 @@ async def call(command: str, **limits: int) -> dict[str, Any]:
     async with scratch_app(str(folder), settings=settings) as app:
         done = await app.call("Bash", {"command": command, "timeout": 60_000})
         after = await app.call("Bash", {"command": "echo still here"})
-        peak = max((int(text) for text in read_seats("memory.peak")), default=0)
-        bounds = [text.strip() for text in read_seats("pids.max")]
+        peak = max((int(text) for text in read_supervisors("memory.peak")), default=0)
+        bounds = [text.strip() for text in read_supervisors("pids.max")]
     by = done.data.get("sandbox", {}).get("by", [])
     return {"ok": done.ok, "output": done.output, "by": by, "peak": peak, "bounds": bounds, "after": after.output}
 
@@ -106,7 +106,7 @@ def kill_a_program_at_work() -> bool:
     """Kill a program whose command runs; tell whether a group was there, and is gone when the launcher is."""
     code = f"import asyncio, runpy; asyncio.run(runpy.run_path({__file__!r})['call']('echo x; sleep 300'))"
     program = subprocess.Popen([sys.executable, "-c", code])
-    while not any(text.strip() for text in read_seats("cgroup.procs")):
+    while not any(text.strip() for text in read_supervisors("cgroup.procs")):
         assert program.poll() is None
         select.select([], [], [], 0.05)
     launchers = [int(name.removeprefix("surehand-")) for name in list_groups()]

@@ -41,17 +41,17 @@ def test_none_is_taken_that_lacks_what_is_needed_or_was_not_handed_over(
     assert cgroup.find_delegated(root, str(tmp_path / "missing")) == ""
 
 
-def test_a_seat_without_the_files_of_its_limits_is_taken_back(tmp_path: Path) -> None:
+def test_a_supervisor_without_the_files_of_its_limits_is_taken_back(tmp_path: Path) -> None:
     session = cgroup.Session(str(tmp_path), needed=())
     with pytest.raises(FileNotFoundError):
-        session.make_seat(LIMITS)
+        session.make_group(LIMITS)
     assert os.listdir(tmp_path / session.name) == []
     session.close()
     assert os.listdir(tmp_path) == []
 
 
 def test_what_killed_launchers_left_is_removed_and_what_lives_is_not(tmp_path: Path) -> None:
-    (tmp_path / "surehand-999999999/seat-1").mkdir(parents=True)
+    (tmp_path / "surehand-999999999/supervisor-1").mkdir(parents=True)
     (tmp_path / f"surehand-{os.getppid()}").mkdir()
     (tmp_path / "other").mkdir()
     cgroup.remove_stale(str(tmp_path))
@@ -63,18 +63,18 @@ def test_what_killed_launchers_left_is_removed_and_what_lives_is_not(tmp_path: P
 )
 def test_a_process_joins_a_real_group_with_all_it_starts_and_the_group_goes() -> None:
     session = cgroup.Session("/sys/fs/cgroup/unified", needed=())
-    os.mkdir("seat-1", dir_fd=session.folder)
-    seat = os.open("seat-1", os.O_RDONLY, dir_fd=session.folder)
+    os.mkdir("supervisor-1", dir_fd=session.folder)
+    supervisor = os.open("supervisor-1", os.O_RDONLY, dir_fd=session.folder)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        cgroup.join(seat)
+        cgroup.join(supervisor)
         with open("/proc/self/cgroup") as own:
             os.write(writer, own.read().encode())
         os._exit(0)
     os.waitpid(pid, 0)
     os.close(writer)
-    assert f"0::/{session.name}/seat-1\n".encode() in os.read(reader, 4096)
-    assert cgroup.count_kills(seat) == 0
+    assert f"0::/{session.name}/supervisor-1\n".encode() in os.read(reader, 4096)
+    assert cgroup.count_kills(supervisor) == 0
     session.close()
     assert not os.path.exists(f"/sys/fs/cgroup/unified/{session.name}")

@@ -1,4 +1,4 @@
-"""Commands run in seats of a launcher: they end when they should, whole, and nothing is left of them."""
+"""Commands run in supervisors of a launcher: they end when they should, whole, and nothing is left of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from surehand.sandbox.linux import client, probe
 from surehand.sandbox.linux.client import Launcher
 from surehand.sandbox.linux.launcher import tree
 from surehand.sandbox.linux.sandbox import LinuxSandbox
-from surehand.sandbox.plan import closed_plan, open_plan
+from surehand.sandbox.profile import closed_profile, open_profile
 
 
 @pytest.fixture(params=["open", "closed", "landlock alone"])
@@ -30,14 +30,14 @@ async def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     if request.param == "closed":
         if not probe.abilities().namespaces:
             pytest.skip(f"no namespaces here: {probe.abilities().why_not}")
-        plan = closed_plan(str(workspace), [], SandboxSettings(), str(private))
+        profile = closed_profile(str(workspace), [], SandboxSettings(), str(private))
     elif request.param == "landlock alone":
         if not probe.abilities().landlock:
             pytest.skip("no Landlock here")
-        plan = closed_plan(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
+        profile = closed_profile(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
     else:
-        plan = open_plan(str(workspace), [], str(private))
-    started = await Launcher.start(plan)
+        profile = open_profile(str(workspace), [], str(private))
+    started = await Launcher.start(profile)
     yield started
     await started.close()
 
@@ -51,7 +51,7 @@ class Outcome:
 
 async def sh(launcher: Launcher, text: str, timeout_s: float = 20, **environment: str) -> Outcome:
     outcome = Outcome()
-    command = Command(("/bin/bash", "-c", text), launcher.plan.workspace, clean_environment(os.environ, environment))
+    command = Command(("/bin/bash", "-c", text), launcher.profile.workspace, clean_environment(os.environ, environment))
     run = launcher.run(command, outcome.stdout.extend, outcome.stderr.extend)
     outcome.ended = await run.finish(timeout_s)
     return outcome
@@ -87,7 +87,7 @@ async def test_a_command_gives_its_output_and_its_exit_code(launcher: Launcher) 
     assert (bytes(outcome.stdout), bytes(outcome.stderr), outcome.ended.exit_code) == (b"out\n", b"err\n", 3)
 
 
-def keepers(launcher: Launcher) -> set[str]:
+def supervisors(launcher: Launcher) -> set[str]:
     return set(Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split())
 
 
@@ -103,7 +103,7 @@ async def test_a_process_that_was_started_ahead_becomes_the_launcher_or_ends(tmp
     sandbox.start_ahead()
     sandbox.start_ahead()
     [waiting] = set(tree.children(os.getpid())) - before
-    started = await sandbox.start(open_plan(str(tmp_path), [], str(tmp_path)))
+    started = await sandbox.start(open_profile(str(tmp_path), [], str(tmp_path)))
     assert started.pid == waiting
     assert bytes((await sh(started, "echo out")).stdout) == b"out\n"
     sandbox.start_ahead()
@@ -122,7 +122,7 @@ async def test_a_process_that_died_while_it_waited_is_not_taken(tmp_path: Path) 
         if end == "dropped":
             sandbox.end_ahead()
             continue
-        started = await sandbox.start(open_plan(str(tmp_path), [], str(tmp_path)))
+        started = await sandbox.start(open_profile(str(tmp_path), [], str(tmp_path)))
         assert bytes((await sh(started, "echo out")).stdout) == b"out\n"
         await started.close()
     assert set(tree.children(os.getpid())) == before
@@ -144,21 +144,21 @@ def test_what_was_started_ahead_is_the_parents_alone_after_a_fork() -> None:
     sandbox.end_ahead()
 
 
-async def test_commands_at_once_find_the_seats_of_those_before_them(
+async def test_commands_at_once_find_the_supervisors_of_those_before_them(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "REST_S", 600.0)
     await six_at_once(launcher, "first")
-    before = keepers(launcher)
+    before = supervisors(launcher)
     assert len(before) >= 6
     await six_at_once(launcher, "second")
-    assert keepers(launcher) >= before
+    assert supervisors(launcher) >= before
 
 
-async def test_seats_that_nobody_needs_are_let_go(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_supervisors_that_nobody_needs_are_let_go(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "REST_S", 0.01)
     await six_at_once(launcher, "at-once")
-    assert await eventually(lambda: len(keepers(launcher)) == client.IDLE_SEATS, 60)
+    assert await eventually(lambda: len(supervisors(launcher)) == client.IDLE_SUPERVISORS, 60)
     assert (await sh(launcher, "exit 3")).ended.exit_code == 3
 
 
@@ -186,7 +186,7 @@ async def test_standard_input_is_empty_and_there_is_no_terminal(launcher: Launch
 async def test_no_descriptor_is_inherited(launcher: Launcher) -> None:
     with open("/dev/null") as extra:
         os.set_inheritable(extra.fileno(), True)
-        second = await Launcher.start(launcher.plan)
+        second = await Launcher.start(launcher.profile)
         outcome = await sh(second, "echo /proc/self/fd/*")
         await second.close()
     names = bytes(outcome.stdout).split()
@@ -232,7 +232,7 @@ RUNAWAYS = {
 async def test_nothing_survives_a_time_out(launcher: Launcher, kind: str) -> None:
     seconds = f"600.{time.monotonic_ns()}"  # no other sleep on this machine is as long
     command = Command(
-        ("/bin/bash", "-c", RUNAWAYS[kind].replace("600", seconds)), launcher.plan.workspace, dict(os.environ)
+        ("/bin/bash", "-c", RUNAWAYS[kind].replace("600", seconds)), launcher.profile.workspace, dict(os.environ)
     )
     run = launcher.run(command, bytearray().extend, bytearray().extend)
     assert await eventually(lambda: marked_processes(seconds) != [], 10)
@@ -245,7 +245,7 @@ async def test_nothing_survives_a_time_out(launcher: Launcher, kind: str) -> Non
 
 async def test_a_cancelled_call_ends_its_command_and_reports_the_cancellation(launcher: Launcher) -> None:
     task = asyncio.create_task(sh(launcher, "echo go > started; setsid sleep 600 & wait", MARK="cancelled-4712"))
-    assert await eventually((Path(launcher.plan.workspace) / "started").exists)
+    assert await eventually((Path(launcher.profile.workspace) / "started").exists)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -266,7 +266,7 @@ async def test_a_command_that_kills_its_parent_harms_only_itself(launcher: Launc
 
 async def test_a_working_directory_that_is_gone_is_a_clear_failure(launcher: Launcher) -> None:
     run = launcher.run(
-        Command(("/bin/bash", "-c", "true"), launcher.plan.workspace + "/gone", dict(os.environ)),
+        Command(("/bin/bash", "-c", "true"), launcher.profile.workspace + "/gone", dict(os.environ)),
         bytearray().extend,
         bytearray().extend,
     )
@@ -277,7 +277,7 @@ async def test_a_working_directory_that_is_gone_is_a_clear_failure(launcher: Lau
 
 async def test_a_program_that_does_not_exist_is_a_clear_failure(launcher: Launcher) -> None:
     run = launcher.run(
-        Command(("/no/such/shell",), launcher.plan.workspace, {}), bytearray().extend, bytearray().extend
+        Command(("/no/such/shell",), launcher.profile.workspace, {}), bytearray().extend, bytearray().extend
     )
     assert "/no/such/shell: No such file or directory" in (await run.finish(5)).stopped
 
@@ -285,7 +285,7 @@ async def test_a_program_that_does_not_exist_is_a_clear_failure(launcher: Launch
 async def test_a_command_of_a_megabyte_runs(launcher: Launcher) -> None:
     text = "x='" + "y" * 1_000_000 + "'; echo ${#x}"
     outcome = Outcome()
-    command = Command(("/bin/bash", "/dev/fd/10"), launcher.plan.workspace, dict(os.environ), text.encode())
+    command = Command(("/bin/bash", "/dev/fd/10"), launcher.profile.workspace, dict(os.environ), text.encode())
     outcome.ended = await launcher.run(command, outcome.stdout.extend, outcome.stderr.extend).finish(10)
     assert bytes(outcome.stdout) == b"1000000\n"
 
@@ -297,17 +297,17 @@ async def test_a_large_output_arrives_whole(launcher: Launcher) -> None:
 
 async def test_a_flood_is_taken_in_large_pieces_and_not_page_by_page(launcher: Launcher) -> None:
     sizes: list[int] = []
-    command = Command(("/bin/bash", "-c", "seq 1 4000000"), launcher.plan.workspace, os.environ)
+    command = Command(("/bin/bash", "-c", "seq 1 4000000"), launcher.profile.workspace, os.environ)
     await launcher.run(command, lambda data: sizes.append(len(data)), lambda data: None).finish(60)
     assert sum(sizes) == 30_888_896
     assert len(sizes) < sum(sizes) / 4096 / 2
 
 
 async def test_a_killed_launcher_fails_its_runs_and_takes_them_along(launcher: Launcher) -> None:
-    if not launcher.plan.namespaces:
+    if not launcher.profile.namespaces:
         pytest.skip("without namespaces `surehand reap` ends what a killed launcher leaves")
     task = asyncio.create_task(sh(launcher, "touch started; sleep 600", MARK="orphan-4714"))
-    assert await eventually((Path(launcher.plan.workspace) / "started").exists)
+    assert await eventually((Path(launcher.profile.workspace) / "started").exists)
     os.kill(launcher.pid, signal.SIGKILL)
     outcome = await task
     assert "killed" in outcome.ended.stopped
@@ -316,7 +316,7 @@ async def test_a_killed_launcher_fails_its_runs_and_takes_them_along(launcher: L
 
 async def test_closing_a_launcher_ends_what_runs(launcher: Launcher) -> None:
     task = asyncio.create_task(sh(launcher, "touch started; setsid sleep 600 & wait", MARK="closed-4715"))
-    assert await eventually((Path(launcher.plan.workspace) / "started").exists)
+    assert await eventually((Path(launcher.profile.workspace) / "started").exists)
     await launcher.close()
     assert (await task).ended.stopped == "the session was closed"
     assert await eventually(lambda: marked_processes("closed-4715") == [])
@@ -399,8 +399,8 @@ async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_ne
     workspace, private, outside = tmp_path / "ws", tmp_path / "private", tmp_path / "outside"
     for folder in (workspace, private, outside):
         folder.mkdir()
-    plan = closed_plan(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
-    launcher = await Launcher.start(plan)
+    profile = closed_profile(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
+    launcher = await Launcher.start(profile)
     connect = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 9), 1)\""
     results = [
         (await sh(launcher, command)).ended.exit_code
@@ -415,9 +415,9 @@ async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_ne
 async def test_a_python_that_cannot_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     used = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):  # it ends before or after it is told its plan
+    for _ in range(5):  # it ends before or after it is told its profile
         with pytest.raises(SandboxFailure, match="/bin/false"):
-            await Launcher.start(open_plan(str(tmp_path), [], str(tmp_path)))
+            await Launcher.start(open_profile(str(tmp_path), [], str(tmp_path)))
     assert len(os.listdir("/proc/self/fd")) <= used
 
 
@@ -429,7 +429,7 @@ async def test_a_python_that_needs_the_environment_to_find_its_library_finds_it(
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    launcher = await Launcher.start(open_plan(str(tmp_path), [], str(tmp_path)))
+    launcher = await Launcher.start(open_profile(str(tmp_path), [], str(tmp_path)))
     assert (await sh(launcher, "echo ok")).stdout == b"ok\n"
     await launcher.close()
 
@@ -465,7 +465,7 @@ async def test_descriptors_reach_a_command_in_their_order_whatever_their_numbers
             f"for n in $(seq 10 {9 + count}); do cat <&$n; done; echo; ls /proc/self/fd | wc -l",
         )
         printed = bytearray()
-        command = Command(words, launcher.plan.workspace, os.environ, descriptors=[reader for reader, _ in pipes])
+        command = Command(words, launcher.profile.workspace, os.environ, descriptors=[reader for reader, _ in pipes])
         await launcher.run(command, printed.extend, printed.extend).finish(10)
         for reader, _ in pipes:
             os.close(reader)

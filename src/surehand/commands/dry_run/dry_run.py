@@ -61,21 +61,21 @@ class Scratch:
             return await self.launcher.run(command, stdout, stderr, overlay=self.copy.wire).finish(timeout_s)
         assert isinstance(self.copy, TreeCopy)
         command = _beside(command, self.copy)
-        journal = os.path.join(self.copy.folder, "journal")
-        os.mkdir(journal, 0o700)
-        run = self.launcher.run(command, stdout, stderr, journal=journal)
+        change_log = os.path.join(self.copy.folder, "change-log")
+        os.mkdir(change_log, 0o700)
+        run = self.launcher.run(command, stdout, stderr, change_log=change_log)
         try:
             return await run.finish(timeout_s)
         finally:
-            await asyncio.shield(asyncio.to_thread(self._put_back, journal, run.ended))
+            await asyncio.shield(asyncio.to_thread(self._put_back, change_log, run.ended))
 
-    def _put_back(self, journal: str, ended: Ended | None) -> None:
+    def _put_back(self, change_log: str, ended: Ended | None) -> None:
         """Landlock knows nothing of modes: what a full path led to in the workspace becomes as it was."""
         try:
-            if ended is not None and ended.journal is not None and ended.journal["count"]:
-                self.put_back = put_back(ChangeLog(journal), lambda path: not inside(path, [self.copy.folder]))
+            if ended is not None and ended.change_log is not None and ended.change_log["count"]:
+                self.put_back = put_back(ChangeLog(change_log), lambda path: not inside(path, [self.copy.folder]))
         finally:
-            remove_tree(journal)
+            remove_tree(change_log)
 
     async def discard(self) -> None:
         """Take the copy away."""
@@ -89,7 +89,7 @@ async def prepare_scratch(shells: Shells, name: str) -> Scratch:
     """Return the best scratch copy there is for a dry run; raise ToolFailure where there is none."""
     launcher = await shells.dry_run_launcher()
     folder = shells.dry_run_folder(name)
-    workspace = launcher.plan.workspace if launcher else _real(shells.session.workspace)
+    workspace = launcher.profile.workspace if launcher else _real(shells.session.workspace)
     if inside(folder, [workspace]):
         raise ToolFailure(f"a dry run is not possible here: the workspace {workspace} holds the copy itself")
     if launcher is not None and not shells.no_layers and protocol.abilities().overlay:
@@ -127,8 +127,8 @@ def _real(path: str) -> str:
 
 def _others(launcher: Runner) -> list[str]:
     """Return what commands may write beside the workspace and their private temp."""
-    plan = launcher.plan
-    return [path for path in plan.writable if path != plan.workspace and not inside(path, [plan.private_dir])]
+    profile = launcher.profile
+    return [path for path in profile.writable if path != profile.workspace and not inside(path, [profile.private_dir])]
 
 
 async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = ()) -> TreeCopy:
@@ -149,9 +149,9 @@ async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = (
 
 async def _start_confined(shells: Shells, copy: TreeCopy) -> Runner:
     """Start a launcher whose commands may write the copy and nothing else."""
-    plan = replace(shells.closed_plan(namespaces=False), writable=(copy.copy, copy.temp), network=False)
+    profile = replace(shells.closed_profile(namespaces=False), writable=(copy.copy, copy.temp), network=False)
     try:
-        return await protocol.choose().start(plan)
+        return await protocol.choose().start(profile)
     except SandboxFailure as failure:
         raise ToolFailure(
             f"a dry run is not possible here: {failure}", code="tool_unavailable", hint=_HINT

@@ -2,8 +2,8 @@
 
 A server that the user put into a sandbox is in that of the session's commands, without network unless allowed. One that
 a project names has a sandbox with network and a cache of its own, so that `npx` and `uvx` can fetch what they run. The
-end is sure: when its keeper ends it (without a sandbox, its reaper), nothing it started is left, whatever session or
-group it put itself into.
+end is sure: when its supervisor ends it (without a sandbox, its reaper), nothing it started is left, whatever session
+or group it put itself into.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def _list_named_paths(command: str, args: Sequence[str]) -> list[str]:
 
 def _explain_end(pipe: Pipe, launcher: Runner) -> str:
     """Say that the sandbox may be why a server ended, and what lifts it."""
-    met = explain(pipe.stderr, launcher.plan, 1)
+    met = explain(pipe.stderr, launcher.profile, 1)
     return f"{'; ' + met if met else ''}; {_LIFTED}"
 
 
@@ -290,7 +290,7 @@ async def contained(
     """Run a server in the sandbox for as long as the block lasts; raise ToolFailure where there is none."""
     session.keep(SHELLS).show(_list_named_paths(command, args))
     launcher = await session.keep(SHELLS).launcher()
-    if not launcher.plan.contained:
+    if not launcher.profile.contained:
         raise ToolFailure(
             "it must run in the sandbox, and there is none on this machine",
             code="tool_unavailable",

@@ -1,4 +1,4 @@
-"""A cgroup for each seat, where the system has delegated one to us: the kernel itself then keeps memory and processes.
+"""A cgroup for each supervisor, where the system has delegated one to us: the kernel itself keeps the limits.
 
 Without one, which is the rule in containers and for root, limits are kept by a look four times a second. Groups are
 made beside our own, below the nearest folder that is ours to divide: nobody else is moved. Runs in the launcher.
@@ -53,70 +53,70 @@ class Session:
         if needed:
             _write(self.folder, "cgroup.subtree_control", " ".join(f"+{each}" for each in needed))
 
-    def make_seat(self, limits: dict[str, int]) -> tuple[str, int]:
-        """Make the group of a seat, with its limits; return its name and its descriptor."""
+    def make_group(self, limits: dict[str, int]) -> tuple[str, int]:
+        """Make the group of a supervisor, with its limits; return its name and its descriptor."""
         self.count += 1
-        name = f"seat-{self.count}"
+        name = f"supervisor-{self.count}"
         os.mkdir(name, 0o755, dir_fd=self.folder)
-        seat = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.folder)
+        group = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.folder)
         try:
-            _write(seat, "memory.max", str(limits["memory"]))
-            _write(seat, "pids.max", str(limits["processes"]))
+            _write(group, "memory.max", str(limits["memory"]))
+            _write(group, "pids.max", str(limits["processes"]))
         except OSError:
-            os.close(seat)
-            self.remove_seat(name)
+            os.close(group)
+            self.remove_group(name)
             raise
         for file, text in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
             try:
-                _write(seat, file, text)
+                _write(group, file, text)
             except OSError:
                 continue  # a kernel without swap accounting
-        return name, seat
+        return name, group
 
-    def remove_seat(self, name: str) -> None:
-        """Remove the group of a seat whose processes are gone."""
+    def remove_group(self, name: str) -> None:
+        """Remove the group of a supervisor whose processes are gone."""
         try:
             os.rmdir(name, dir_fd=self.folder)
         except OSError:
             pass  # the next launcher finds it
 
     def close(self) -> None:
-        """Remove the group; every seat has ended."""
+        """Remove the session's group; every supervisor has ended."""
         for name in os.listdir(self.folder):
-            if name.startswith("seat-"):
-                self.remove_seat(name)
+            if name.startswith("supervisor-"):
+                self.remove_group(name)
         try:
             os.rmdir(self.name, dir_fd=self.parent)
         except OSError:
             pass
 
 
-def join(seat: int) -> None:
-    """Move this process, and with it all it starts, into the group of a seat."""
-    _write(seat, "cgroup.procs", "0")
+def join(group: int) -> None:
+    """Move this process, and with it all it starts, into a group."""
+    _write(group, "cgroup.procs", "0")
 
 
-def count_kills(seat: int) -> int:
-    """Return how often the kernel ended processes of a seat for want of memory."""
-    return _read_counts(seat, "memory.events").get("oom_kill", 0)
+def count_kills(group: int) -> int:
+    """Return how often the kernel ended processes of a group for want of memory."""
+    return _read_counts(group, "memory.events").get("oom_kill", 0)
 
 
-def count_pushes(seat: int, limit: int) -> int:
-    """Return how often a seat that is full came up against its limit; 0 while there is much to take back.
+def count_pushes(group: int, limit: int) -> int:
+    """Return how often a group that is full came up against its limit; 0 while there is much to take back.
 
     The kernel ends nobody as long as it can take back a page of a program's code, which is read again at once: a
     command can be held there for minutes.
     """
-    held = _read_counts(seat, "memory.stat")
+    held = _read_counts(group, "memory.stat")
     kept = held.get("anon", 0) + held.get("shmem", 0) + held.get("kernel", 0) - held.get("slab_reclaimable", 0)
     if kept < limit - min(limit // 8, _LITTLE):
         return 0
-    return _read_counts(seat, "memory.events").get("max", 0)
+    return _read_counts(group, "memory.events").get("max", 0)
 
 
-def _read_counts(seat: int, name: str) -> dict[str, int]:
+def _read_counts(group: int, name: str) -> dict[str, int]:
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=seat)
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=group)
         try:
             words = os.read(descriptor, 16384).decode().split()
         finally:
@@ -133,8 +133,8 @@ def remove_stale(folder: str) -> None:
         if name.startswith(_PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
             path = os.path.join(folder, name)
             try:
-                for seat in [each for each in os.listdir(path) if each.startswith("seat-")]:
-                    os.rmdir(os.path.join(path, seat))
+                for group in [each for each in os.listdir(path) if each.startswith("supervisor-")]:
+                    os.rmdir(os.path.join(path, group))
                 os.rmdir(path)
             except OSError:
                 continue  # something in it still runs

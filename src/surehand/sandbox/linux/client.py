@@ -1,6 +1,6 @@
 """The client of the launcher: the program's end of the talk with the launcher.
 
-    launcher = await Launcher.start(plan)
+    launcher = await Launcher.start(profile)
     run = launcher.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)
     ended = await run.finish(timeout_s=120)
 
@@ -24,37 +24,37 @@ from surehand.files.protected_paths import PRIVATE, homes, inside
 from surehand.sandbox.command import KILL_S, NO_LAYER, TERM_S, Command, Feed, SandboxFailure
 from surehand.sandbox.linux import probe
 from surehand.sandbox.linux.command_run import Run, in_memory
-from surehand.sandbox.linux.launcher import wire
-from surehand.sandbox.plan import Plan
+from surehand.sandbox.linux.launcher import messages
+from surehand.sandbox.profile import SandboxProfile
 from surehand.sandbox.view import EMPTY, HARMLESS_DEVICES, readable_by_rules
 
 _KILL = 9
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
-IDLE_SEATS: Final = 3
-"""Seats that are kept though no command uses them."""
-MOST_IDLE_SEATS: Final = 16
+IDLE_SUPERVISORS: Final = 3
+"""Supervisors that are kept though no command uses them."""
+MOST_IDLE_SUPERVISORS: Final = 16
 REST_S: Final = 2.0
-"""How long more of them are kept: who runs many commands at once runs the next ones in the same seats."""
+"""How long more of them are kept: who runs many commands at once runs the next ones with the same supervisors."""
 
 
 class Launcher:
-    """A launcher process, its seats and the runs they carry."""
+    """A launcher process, its supervisors and the runs they carry."""
 
     kind = "linux"
     keeps_shell = True
 
-    def __init__(self, pid: int, control: Any, plan: Plan) -> None:
+    def __init__(self, pid: int, control: Any, profile: SandboxProfile) -> None:
         self.pid = pid
-        self.plan = plan
+        self.profile = profile
         self.means: Sequence[str] = ()
         self.problems: Sequence[str] = ()
         self.closed = False
         self._control = control
-        self._seats: set[Seat] = set()
-        self._idle: list[Seat] = []
+        self._supervisors: set[Supervisor] = set()
+        self._idle: list[Supervisor] = []
         self._resting: asyncio.TimerHandle | None = None
         self._fewest_idle = 0
-        """The fewest seats without a command since the last look: so many nobody has needed meanwhile."""
+        """The fewest supervisors without a command since the last look: so many nobody has needed meanwhile."""
         self._waiting: deque[Run] = deque()
         self._coming = 1
         self._dry_runs: deque[Run] = deque()
@@ -62,19 +62,19 @@ class Launcher:
         self._ready: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
 
     @classmethod
-    async def start(cls, plan: Plan, ahead: LauncherProcess | None = None) -> Launcher:
-        """Start a launcher that enforces `plan`; raise SandboxFailure when this system cannot."""
+    async def start(cls, profile: SandboxProfile, ahead: LauncherProcess | None = None) -> Launcher:
+        """Start a launcher that enforces `profile`; raise SandboxFailure when this system cannot."""
         process = ahead or LauncherProcess()
-        launcher = cls(process.pid, process.control, plan)
+        launcher = cls(process.pid, process.control, profile)
         await launcher._introduce()
         return launcher
 
     async def _introduce(self) -> None:
-        os.makedirs(os.path.join(self.plan.private_dir, ".scratch"), mode=0o700, exist_ok=True)
-        content = in_memory(marshal.dumps(_encode_plan(self.plan)))
+        os.makedirs(os.path.join(self.profile.private_dir, ".scratch"), mode=0o700, exist_ok=True)
+        content = in_memory(marshal.dumps(_encode_profile(self.profile)))
         owner = os.pidfd_open(os.getpid())
         try:
-            wire.send(self._control, ("plan",), [content, owner])
+            messages.send(self._control, ("profile",), [content, owner])
         except BrokenPipeError:
             pass  # it ended as soon as it began: the line says so below
         os.close(content)
@@ -92,7 +92,7 @@ class Launcher:
             "seccomp": facts["seccomp"],
             "cgroup": facts["cgroup"],
         }
-        self.means = [*(name for name, there in layers.items() if there), "limits"] if self.plan.contained else ()
+        self.means = [*(name for name, there in layers.items() if there), "limits"] if self.profile.contained else ()
         self.problems = facts["problems"]
 
     @property
@@ -103,7 +103,9 @@ class Launcher:
     @property
     def busy(self) -> bool:
         """Whether commands are under way."""
-        return bool(self._waiting or self._dry_runs) or any(seat.run or seat.meant for seat in self._seats)
+        return bool(self._waiting or self._dry_runs) or any(
+            supervisor.run or supervisor.meant for supervisor in self._supervisors
+        )
 
     def run(
         self,
@@ -111,89 +113,89 @@ class Launcher:
         stdout: Feed,
         stderr: Feed,
         *,
-        journal: str | None = None,
+        change_log: str | None = None,
         overlay: Mapping[str, Any] | None = None,
     ) -> Run:
         """Start a command; its output goes to the two feeds as it comes."""
         if self.closed:
             raise SandboxFailure("the launcher has ended")
-        run = Run(self.plan, command, stdout, stderr, journal)
+        run = Run(self.profile, command, stdout, stderr, change_log)
         if overlay is not None:
             self._dry_runs.append(run)
-            self._order(("seat", dict(overlay)))
+            self._order(("supervisor", dict(overlay)))
         elif self._idle:
-            seat = self._idle.pop()
+            supervisor = self._idle.pop()
             self._fewest_idle = min(self._fewest_idle, len(self._idle))
-            self._assign(seat, run)
+            self._assign(supervisor, run)
         else:
             self._waiting.append(run)
-            self._ask_for_seats()
+            self._ask_for_supervisors()
         return run
 
-    def _ask_for_seats(self) -> None:
-        """Ask for as many seats as runs wait for; a seat that is about to be free again does not count."""
+    def _ask_for_supervisors(self) -> None:
+        """Ask for as many supervisors as runs wait for; one that is about to be free again does not count."""
         while self._coming < len(self._waiting):
             self._coming += 1
-            self._order(("seat", None))
+            self._order(("supervisor", None))
 
-    def _assign(self, seat: Seat, run: Run) -> None:
+    def _assign(self, supervisor: Supervisor, run: Run) -> None:
         try:
-            seat.give(run)
+            supervisor.give(run)
         except OSError:  # its command-to-be was killed while it waited
-            seat.close()
-            self._seats.discard(seat)
+            supervisor.close()
+            self._supervisors.discard(supervisor)
             self._waiting.appendleft(run)
-            self._ask_for_seats()
+            self._ask_for_supervisors()
 
-    def offer(self, seat: Seat) -> None:
-        """A seat is ready: give it the run that waits longest, or let it wait."""
-        if seat.once:
-            if seat.meant is None:
-                self.lose(seat)
+    def offer(self, supervisor: Supervisor) -> None:
+        """A supervisor is ready: give it the run that waits longest, or let it wait."""
+        if supervisor.once:
+            if supervisor.meant is None:
+                self.lose(supervisor)
             else:
-                seat.give(seat.meant)
+                supervisor.give(supervisor.meant)
         elif self._waiting:
-            self._assign(seat, self._waiting.popleft())
-        elif len(self._idle) < MOST_IDLE_SEATS:
-            self._idle.append(seat)
-            if len(self._idle) > IDLE_SEATS and self._resting is None:
+            self._assign(supervisor, self._waiting.popleft())
+        elif len(self._idle) < MOST_IDLE_SUPERVISORS:
+            self._idle.append(supervisor)
+            if len(self._idle) > IDLE_SUPERVISORS and self._resting is None:
                 self._fewest_idle = len(self._idle)
                 self._resting = self._loop.call_later(REST_S, self._rest)
         else:
-            self.lose(seat)
+            self.lose(supervisor)
 
     def _rest(self) -> None:
-        """Let go of the seats that nobody has needed for a while, but for a few."""
+        """Let go of the supervisors that nobody has needed for a while, but for a few."""
         self._resting = None
-        for seat in self._idle[: max(min(self._fewest_idle, len(self._idle) - IDLE_SEATS), 0)]:
-            self.lose(seat)
-        if len(self._idle) > IDLE_SEATS:
+        for supervisor in self._idle[: max(min(self._fewest_idle, len(self._idle) - IDLE_SUPERVISORS), 0)]:
+            self.lose(supervisor)
+        if len(self._idle) > IDLE_SUPERVISORS:
             self._fewest_idle = len(self._idle)
             self._resting = self._loop.call_later(REST_S, self._rest)
 
-    def lose(self, seat: Seat) -> None:
-        """A seat is gone, or not needed any more."""
-        self._seats.discard(seat)
-        if seat in self._idle:
-            self._idle.remove(seat)
-        seat.close()
+    def lose(self, supervisor: Supervisor) -> None:
+        """A supervisor is gone, or not needed any more."""
+        self._supervisors.discard(supervisor)
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
+        supervisor.close()
 
-    def kill(self, seat: Seat) -> None:
-        """End a keeper, and with it every process of its call."""
-        self._order(("kill", seat.pid))
+    def kill(self, supervisor: Supervisor) -> None:
+        """End a supervisor, and with it every process of its call."""
+        self._order(("kill", supervisor.pid))
 
     def _order(self, message: object) -> None:
         if self.closed:
             return
         try:
-            wire.send(self._control, message)
+            messages.send(self._control, message)
         except OSError:
             self._lost()
 
     def _hear(self) -> None:
         """Take one message of the launcher."""
         try:
-            received = wire.receive(self._control)
+            received = messages.receive(self._control)
         except BlockingIOError:
             return
         match received:
@@ -203,12 +205,12 @@ class Launcher:
                 self._ready.set_result(facts)
             case ("failed", str(why)), _:
                 self._ready.set_exception(SandboxFailure(why))
-            case ("seat", int(pid), bool(once)), [line]:
+            case ("supervisor", int(pid), bool(once)), [line]:
                 self._coming -= not once
-                # Seats come in the order they were asked for, so that each dry run gets the one with its own layers.
+                # They come in the order they were asked for, so that each dry run gets the one with its own layers.
                 meant = self._dry_runs.popleft() if once and self._dry_runs else None
-                self._seats.add(Seat(self, pid, line, once, meant))
-            case ("no seat", int(code)), _:
+                self._supervisors.add(Supervisor(self, pid, line, once, meant))
+            case ("no supervisor", int(code)), _:
                 self._coming = max(self._coming - 1, 0)
                 self._refuse(f"the system could not start it: {os.strerror(code)}")
             case _:
@@ -235,11 +237,11 @@ class Launcher:
         self._loop.remove_reader(self._control.fileno())
         self._control.close()
         self._refuse(why)
-        for seat in list(self._seats):
-            if (run := seat.run or seat.meant) is not None:
+        for supervisor in list(self._supervisors):
+            if (run := supervisor.run or supervisor.meant) is not None:
                 run.fail(why)
-            seat.close()
-        self._seats.clear()
+            supervisor.close()
+        self._supervisors.clear()
         self._idle.clear()
 
     async def close(self) -> None:
@@ -257,8 +259,8 @@ class Launcher:
             await asyncio.sleep(0.0005)
 
 
-class Seat:
-    """A place for one command at a time: the line to its keeper, and the way to its command-to-be."""
+class Supervisor:
+    """The program's end of the line to a supervisor, and to the command-to-be that it has forked."""
 
     def __init__(self, launcher: Launcher, pid: int, line: int, once: bool, meant: Run | None = None) -> None:
         self.pid = pid
@@ -267,7 +269,7 @@ class Seat:
         self.meant = meant
         """The dry run it was made for, until that is handed over."""
         self._launcher = launcher
-        self._line = wire.end(line)
+        self._line = messages.end(line)
         self._command: Any = None
         self._closed = False
         self._line.setblocking(False)
@@ -275,21 +277,21 @@ class Seat:
         self._loop.add_reader(line, self._hear)
 
     def give(self, run: Run) -> None:
-        """Hand a run over: the journal to the keeper, everything else to the command-to-be."""
+        """Hand a run over: the change log to the supervisor, everything else to the command-to-be."""
         self.run, self.meant = run, None
-        run.seat = self
-        if self._command is None:  # the keeper starts it itself
-            wire.send(self._line, ("run", run.order), [*run.for_keeper, *run.for_command])
+        run.supervisor = self
+        if self._command is None:  # the supervisor starts it itself
+            messages.send(self._line, ("run", run.order), [*run.for_supervisor, *run.for_command])
         else:
-            wire.send(self._line, ("run", run.order), run.for_keeper)
-            wire.send(self._command, run.order, run.for_command)
+            messages.send(self._line, ("run", run.order), run.for_supervisor)
+            messages.send(self._command, run.order, run.for_command)
             self._command.close()
             self._command = None
         run.handed_over()
 
     def tell(self, message: object, descriptors: Sequence[int] = ()) -> None:
-        """Send the keeper a message about the run under way."""
-        wire.send(self._line, message, list(descriptors))
+        """Send the supervisor a message about the run under way."""
+        messages.send(self._line, message, list(descriptors))
 
     def kill(self) -> None:
         """End the command and everything it started."""
@@ -297,13 +299,13 @@ class Seat:
 
     def _hear(self) -> None:
         try:
-            received = wire.receive(self._line)
+            received = messages.receive(self._line)
         except BlockingIOError:
             return
         run = self.run or self.meant
         match received:
             case ("ready",), commands:
-                self._command = wire.end(commands[0]) if commands else None
+                self._command = messages.end(commands[0]) if commands else None
                 self._launcher.offer(self)
             case ("ended", report), _:
                 self.run = None
@@ -326,7 +328,7 @@ class Seat:
                     run.fail("the process that watched over it was killed")
 
     def close(self) -> None:
-        """Let go of it; its keeper ends when it notices."""
+        """Close the line; the supervisor ends when it notices."""
         if self._closed:
             return
         self._closed = True
@@ -337,21 +339,21 @@ class Seat:
 
 
 class LauncherProcess:
-    """The process of a launcher; it waits for its plan, and ends when our end of the line is closed before that."""
+    """The process of a launcher; it waits for its profile, and ends when our end of the line is closed before that."""
 
     def __init__(self) -> None:
         if not sys.executable:
             raise SandboxFailure("the launcher needs the path of this Python, which is not known")
         try:
-            self.control, theirs = wire.pair()
+            self.control, theirs = messages.pair()
             self.pid = _spawn(theirs.fileno())
         except OSError as problem:
             raise SandboxFailure(f"the launcher could not start: {problem.strerror}") from problem
         theirs.close()
 
-    async def enforce(self, plan: Plan) -> Launcher:
-        """Have it enforce `plan`; return the launcher it is from then on."""
-        return await Launcher.start(plan, self)
+    async def enforce(self, profile: SandboxProfile) -> Launcher:
+        """Have it enforce `profile`; return the launcher it is from then on."""
+        return await Launcher.start(profile, self)
 
     def has_ended(self) -> bool:
         """Tell whether it is gone; then it is not asked again."""
@@ -361,7 +363,7 @@ class LauncherProcess:
         return ended
 
     def end(self) -> None:
-        """End it; it has no plan and so nothing below it."""
+        """End it; it has no profile and so nothing below it."""
         if not self.has_ended():
             self.control.close()
             os.kill(self.pid, _KILL)
@@ -387,49 +389,49 @@ def _reap(pid: int) -> bool:
         return True
 
 
-def _encode_plan(plan: Plan) -> dict[str, Any]:
-    """Return a plan as the launcher reads it."""
+def _encode_profile(profile: SandboxProfile) -> dict[str, Any]:
+    """Return a profile as the launcher reads it."""
     from surehand.sandbox.linux import seccomp  # lazy: seccomp, 5 ms
 
     return {
-        "workspace": plan.workspace,
-        "roots": list(plan.roots),
-        "contained": plan.contained,
-        "limited": plan.contained,
-        "namespaces": plan.namespaces,
-        "network": plan.network,
-        "writable": list(plan.writable),
-        "closed": [path for path in plan.closed if path not in EMPTY],
-        "empty": [path for path in EMPTY if path in plan.closed],
+        "workspace": profile.workspace,
+        "roots": list(profile.roots),
+        "contained": profile.contained,
+        "limited": profile.contained,
+        "namespaces": profile.namespaces,
+        "network": profile.network,
+        "writable": list(profile.writable),
+        "closed": [path for path in profile.closed if path not in EMPTY],
+        "empty": [path for path in EMPTY if path in profile.closed],
         "homes": [path for path in homes() if os.path.isdir(path)],
-        "shown": [path for path in plan.shown if not inside(path, plan.writable)],
+        "shown": [path for path in profile.shown if not inside(path, profile.writable)],
         "private": [path for path in PRIVATE if path not in EMPTY and _is_plain_folder(path)],
-        "read_only": list(plan.read_only),
-        "instead": dict(plan.instead),
-        "pinned": list(plan.pinned),
-        "masked": [*plan.masked, *plan.sockets, *plan.hidden],
-        "forbidden": list(plan.refused),
-        "landlock": _list_writable(plan),
-        "landlock_reads": _list_readable(plan),
-        "seccomp": plan.contained and seccomp.supported(),
-        "limits": plan.limits,
-        "scratch": os.path.join(plan.private_dir, ".scratch"),
+        "read_only": list(profile.read_only),
+        "instead": dict(profile.instead),
+        "pinned": list(profile.pinned),
+        "masked": [*profile.masked, *profile.sockets, *profile.hidden],
+        "forbidden": list(profile.refused),
+        "landlock": _list_writable(profile),
+        "landlock_reads": _list_readable(profile),
+        "seccomp": profile.contained and seccomp.supported(),
+        "limits": profile.limits,
+        "scratch": os.path.join(profile.private_dir, ".scratch"),
         "capabilities": 0,
     }
 
 
-def _list_writable(plan: Plan) -> list[str]:
+def _list_writable(profile: SandboxProfile) -> list[str]:
     """Return the folders Landlock lets commands write."""
-    if not plan.contained:
+    if not profile.contained:
         return []
-    return [*plan.writable, *((*PRIVATE, "/dev") if plan.namespaces else HARMLESS_DEVICES)]
+    return [*profile.writable, *((*PRIVATE, "/dev") if profile.namespaces else HARMLESS_DEVICES)]
 
 
-def _list_readable(plan: Plan) -> list[str] | None:
+def _list_readable(profile: SandboxProfile) -> list[str] | None:
     """Return what Landlock lets commands read where there are no mounts to hide the rest; None: everything."""
-    if not plan.contained or plan.namespaces:
+    if not profile.contained or profile.namespaces:
         return None
-    return readable_by_rules(plan.closed, plan.shown, plan.masked) + list(plan.writable)
+    return readable_by_rules(profile.closed, profile.shown, profile.masked) + list(profile.writable)
 
 
 def _is_plain_folder(path: str) -> bool:

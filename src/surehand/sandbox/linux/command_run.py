@@ -1,4 +1,4 @@
-"""One run of a command in a seat of the launcher: what is handed over, what its keeper is asked and tells."""
+"""One run of a command by a supervisor of the launcher: what it is handed, what it is asked and tells."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, start
 from surehand.sandbox.command_run import KILL, CommandRun
 
 if TYPE_CHECKING:
-    from surehand.sandbox.linux.client import Seat
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.linux.client import Supervisor
+    from surehand.sandbox.profile import SandboxProfile
 
 _ENCODING: Final = sys.getfilesystemencoding()
 _ERRORS: Final = sys.getfilesystemencodeerrors()
 
 
 class Run(CommandRun):
-    """One command under way, or waiting for a seat."""
+    """One command under way, or waiting for a supervisor."""
 
-    def __init__(self, plan: Plan, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
+    def __init__(
+        self, profile: SandboxProfile, command: Command, stdout: Feed, stderr: Feed, change_log: str | None
+    ) -> None:
         super().__init__()
-        self.seat: Seat | None = None
-        self.order = {"journal": journal is not None, "contained": plan.contained}
-        self._seated = asyncio.Event()
+        self.supervisor: Supervisor | None = None
+        self.order = {"records": change_log is not None, "contained": profile.contained}
+        self._assigned = asyncio.Event()
         self._answers: deque[asyncio.Future[Any]] = deque()
-        self.for_keeper: list[int] = []
+        self.for_supervisor: list[int] = []
         self.for_command: list[int] = []
         try:
-            self._open(command, stdout, stderr, journal)
+            self._open(command, stdout, stderr, change_log)
         except OSError as problem:
             self.set_ended(Ended(exit_code=-1, stopped="it was never started"))
             raise SandboxFailure(f"the system could not start it: {problem.strerror}") from problem
 
-    def _open(self, command: Command, stdout: Feed, stderr: Feed, journal: str | None) -> None:
+    def _open(self, command: Command, stdout: Feed, stderr: Feed, change_log: str | None) -> None:
         """Open all that is handed over; `set_ended` closes it again when the last does not open."""
-        if journal is not None:
-            self.for_keeper.append(open_journal(journal))
+        if change_log is not None:
+            self.for_supervisor.append(open_change_log(change_log))
         self.for_command.append(in_memory(marshal.dumps(_payload(command))))
         for feed in (stdout, stderr):
             self.for_command.append(self.open_pipe(feed))
@@ -52,45 +54,45 @@ class Run(CommandRun):
             self.for_command.append(os.dup(each))
 
     @property
-    def keeper(self) -> int:
-        """The process id of its keeper; 0 while it waits for a seat."""
-        return self.seat.pid if self.seat else 0
+    def supervisor_pid(self) -> int:
+        """The process id of its supervisor; 0 while it waits for one."""
+        return self.supervisor.pid if self.supervisor else 0
 
     def handed_over(self) -> None:
-        """Take note that a seat has all of it now."""
+        """Take note that a supervisor has all of it now."""
         self.let_go()
         if self.stopped:
             self.signal(KILL)  # it was stopped before it began
 
     def let_go(self) -> None:
         """Close our copies of what was handed over: held here, they would keep the command's pipes open."""
-        for descriptor in (*self.for_keeper, *self.for_command):
+        for descriptor in (*self.for_supervisor, *self.for_command):
             os.close(descriptor)
-        self.for_keeper, self.for_command = [], []
-        self._seated.set()
+        self.for_supervisor, self.for_command = [], []
+        self._assigned.set()
 
     def signal(self, number: int) -> None:
-        """Have the keeper signal the command and all it started."""
-        if self._ended.done() or self.seat is None:
+        """Have the supervisor signal the command and all it started."""
+        if self._ended.done() or self.supervisor is None:
             return
         try:
-            self.seat.tell(("signal", number))
+            self.supervisor.tell(("signal", number))
         except OSError:
             self.kill()
 
     def kill(self) -> None:
-        """End the keeper, and with it all that is below it."""
-        if self.seat is not None and not self._ended.done():
-            self.seat.kill()
+        """End the supervisor, and with it all that is below it."""
+        if self.supervisor is not None and not self._ended.done():
+            self.supervisor.kill()
 
     async def ask(self, message: object, descriptors: Sequence[int] = ()) -> Any:
-        """Ask the keeper something and return its answer."""
-        await self._seated.wait()
-        if self.seat is None or self._ended.done():
+        """Ask the supervisor something and return its answer."""
+        await self._assigned.wait()
+        if self.supervisor is None or self._ended.done():
             raise SandboxFailure("the command has ended")
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._answers.append(answer)
-        self.seat.tell(message, descriptors)
+        self.supervisor.tell(message, descriptors)
         return await answer
 
     def take_answer(self, answer: Any) -> None:
@@ -105,7 +107,7 @@ class Run(CommandRun):
             self.told_waiting(name)
 
     def close(self, report: dict[str, Any]) -> None:
-        """Take the keeper's report of how it ended."""
+        """Take the supervisor's report of how it ended."""
         if error := report["error"]:
             self.fail(start_failure(*error))
             return
@@ -121,20 +123,20 @@ class Run(CommandRun):
                 left_behind=report["left"],
                 stopped=self.stopped or report["reason"],
                 waiting=self.waiting,
-                journal=report["journal"],
+                change_log=report["change_log"],
             )
         )
 
     def set_ended(self, ended: Ended) -> None:
-        """End it for all who wait: for its end, or for an answer of its keeper."""
-        self.seat = None
+        """End it for all who wait: for its end, or for an answer of its supervisor."""
+        self.supervisor = None
         super().set_ended(ended)
         for answer in self._answers:
             answer.set_exception(SandboxFailure("the command has ended"))
 
 
-def open_journal(folder: str) -> int:
-    """Open a journal for its keeper, with a lock of its own: while it lives, nobody takes it for abandoned."""
+def open_change_log(folder: str) -> int:
+    """Open a change log for its supervisor, with a lock of its own: while it lives, nobody takes it for abandoned."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

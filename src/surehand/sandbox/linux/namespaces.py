@@ -111,26 +111,26 @@ def _loopback_up() -> None:
         link.close()
 
 
-def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
+def furnish(profile: dict[str, Any], scratch: str) -> list[str]:
     """Lay out the mounts of the session; `scratch` is an empty folder to build in. Return what could not be done."""
     problems: list[str] = []
     mount("", "/", flags=MS_REC | MS_PRIVATE)
-    shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*plan["shown"], *plan["writable"])}
-    mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={plan['limits']['memory']}")
+    shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*profile["shown"], *profile["writable"])}
+    mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={profile['limits']['memory']}")
     # By descriptor from here on: the folder may lie below one that is covered next.
     held = os.open(scratch, os.O_PATH | os.O_CLOEXEC)
     scratch = f"/proc/self/fd/{held}"
     os.close(os.open(f"{scratch}/nothing", os.O_CREAT | os.O_WRONLY, 0))
     os.mkdir(f"{scratch}/nobody", 0)
-    for path in plan["private"]:
+    for path in profile["private"]:
         _make_private(path, scratch, problems)
     # Bounded, because what lies there is memory.
-    size = f"size={plan['limits']['memory']}"
-    for path in plan["empty"]:
+    size = f"size={profile['limits']['memory']}"
+    for path in profile["empty"]:
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,{size}")
-    for path in plan["closed"]:
+    for path in profile["closed"]:
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
-    for path in plan["homes"]:
+    for path in profile["homes"]:
         os.makedirs(path, exist_ok=True)
         bind(path, path)  # so that a home below a private temp is read-only like any other
     _make_devices(scratch, size)
@@ -138,17 +138,17 @@ def furnish(plan: dict[str, Any], scratch: str) -> list[str]:
         _make_mount_point(path, descriptor)
         bind(f"/proc/self/fd/{descriptor}", path)
         os.close(descriptor)
-    covers = make_covers(plan["masked"], scratch)
+    covers = make_covers(profile["masked"], scratch)
     set_read_only("/", True)
-    for path in (*plan["private"], *plan["empty"]):
+    for path in (*profile["private"], *profile["empty"]):
         set_read_only(path, False, recursive=False)
-    for path in (*plan["writable"], "/dev/shm", "/dev/pts"):
+    for path in (*profile["writable"], "/dev/shm", "/dev/pts"):
         _make_writable(path)
-    for path in plan["pinned"]:
+    for path in profile["pinned"]:
         bind(path, path)
-    for path in plan["read_only"]:
+    for path in profile["read_only"]:
         _freeze(path)
-    for path, shown_instead in plan["instead"].items():
+    for path, shown_instead in profile["instead"].items():
         bind(shown_instead, path)
         set_read_only(path, True)
     cover(covers)
@@ -233,7 +233,7 @@ def cover(covers: dict[str, str]) -> None:
             mount(instead, path, flags=MS_BIND)
             set_read_only(path, True)
         except FileNotFoundError:
-            continue  # it went away since the plan was made
+            continue  # it went away since the profile was made
 
 
 def make_covers(paths: list[str], scratch: str) -> dict[str, str]:
@@ -243,7 +243,7 @@ def make_covers(paths: list[str], scratch: str) -> dict[str, str]:
         try:
             covers[path] = _make_cover(path, scratch, number)
         except FileNotFoundError:
-            continue  # it went away since the plan was made
+            continue  # it went away since the profile was made
     return covers
 
 
@@ -269,13 +269,13 @@ def _make_cover(path: str, scratch: str, number: int) -> str:
     return made
 
 
-def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
+def lay_over(overlay: dict[str, Any], profile: dict[str, Any]) -> None:
     """Put a copy in the place of every folder a command may write, for this call alone: a layer, or a whole copy."""
     system.unmount(overlay["hidden"])  # where the copies are; out of reach again at the end
     for path in overlay["frozen"]:
         set_read_only(path, True)
     if overlay["frozen"]:
-        _make_writable(os.path.dirname(plan["scratch"]))
+        _make_writable(os.path.dirname(profile["scratch"]))
     for each in overlay["folders"]:
         if "copy" in each:
             bind(each["copy"], each["lower"])
@@ -284,13 +284,13 @@ def lay_over(overlay: dict[str, Any], plan: dict[str, Any]) -> None:
         text = ",".join(f"{name}={_escape_mount_option(path)}" for name, path in options)
         mount("overlay", each["lower"], "overlay", MS_NOSUID | MS_NODEV, f"{text},userxattr")
     copied = tuple(each["lower"].rstrip("/") + "/" for each in overlay["folders"])
-    for path in plan["pinned"]:
+    for path in profile["pinned"]:
         if path.startswith(copied):
             bind(path, path)
-    for path in plan["read_only"]:
+    for path in profile["read_only"]:
         if path.startswith(copied):
             _freeze(path)
-    masked = [path for path in plan["masked"] if path.startswith(copied)]
+    masked = [path for path in profile["masked"] if path.startswith(copied)]
     cover(make_covers([*masked, overlay["hidden"]], overlay["covers"]))
 
 

@@ -12,7 +12,7 @@ from surehand.sandbox.linux import probe
 if TYPE_CHECKING:
     from surehand.sandbox.command import Abilities
     from surehand.sandbox.linux.client import Launcher, LauncherProcess
-    from surehand.sandbox.plan import Plan
+    from surehand.sandbox.profile import SandboxProfile
 
 
 class LinuxSandbox:
@@ -33,12 +33,12 @@ class LinuxSandbox:
         """Remember that namespaces could not be made here after all."""
         probe.note_failure(why)
 
-    async def start(self, plan: Plan) -> Launcher:
-        """Start a launcher that enforces `plan`; raise SandboxFailure when this system cannot."""
-        return await self._get_process(take=True).enforce(plan)
+    async def start(self, profile: SandboxProfile) -> Launcher:
+        """Start a launcher that enforces `profile`; raise SandboxFailure when this system cannot."""
+        return await self._get_process(take=True).enforce(profile)
 
     def start_ahead(self) -> None:
-        """Start the process of the next launcher: an interpreter that waits for its plan. May be called in a thread."""
+        """Start the process of the next launcher: an interpreter that waits for its profile. In any thread."""
         try:
             self._get_process(take=False)
         except SandboxFailure:

@@ -1,4 +1,4 @@
-"""The command-to-be: gives everything up that the plan takes away, waits for its order, becomes the command."""
+"""The command-to-be: gives everything up that the profile takes away, waits for its order, becomes the command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import marshal
 import os
 
 from surehand.sandbox.linux import landlock, limits, seccomp, system
-from surehand.sandbox.linux.launcher import wire
+from surehand.sandbox.linux.launcher import messages
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
@@ -23,36 +23,36 @@ _EXTRA = 10
 """The first descriptor a command gets beside its three: a script too long for an argument, lines of a shell."""
 
 
-def become(plan: dict[str, Any], orders: _socket.socket, keeper: _socket.socket, ruleset: int) -> None:
+def become(profile: dict[str, Any], orders: _socket.socket, supervisor: _socket.socket, ruleset: int) -> None:
     """Wait for the order and exec it. Does not return."""
-    _stand_alone(plan)
-    _give_up(plan, ruleset)
-    received = wire.receive(orders)
+    _stand_alone(profile)
+    _give_up(profile, ruleset)
+    received = messages.receive(orders)
     if received is None:
         os._exit(0)
     order, (payload, out, err, *others) = received
     try:
-        _exec(order, payload, (out, err, *others), keeper, plan["reporting"])
+        _exec(order, payload, (out, err, *others), supervisor, profile["reporting"])
     except OSError as problem:
-        wire.send(keeper, ("failed", str(problem.filename or ""), problem.errno or 0))
+        messages.send(supervisor, ("failed", str(problem.filename or ""), problem.errno or 0))
         os._exit(127)
 
 
 def become_now(
-    plan: dict[str, Any], order: dict[str, Any], payload: int, outlets: tuple[int, ...], keeper: _socket.socket
+    profile: dict[str, Any], order: dict[str, Any], payload: int, outlets: tuple[int, ...], supervisor: _socket.socket
 ) -> None:
     """Exec an order that is already there, with nothing given up. Does not return."""
     try:
-        _stand_alone(plan)
-        _exec(order, payload, outlets, keeper, plan["reporting"])
+        _stand_alone(profile)
+        _exec(order, payload, outlets, supervisor, profile["reporting"])
     except OSError as problem:
-        wire.send(keeper, ("failed", str(problem.filename or ""), problem.errno or 0))
+        messages.send(supervisor, ("failed", str(problem.filename or ""), problem.errno or 0))
     finally:
         os._exit(127)
 
 
 def spawn(payload: int, outlets: list[int]) -> int:
-    """Start an order from the keeper itself, which moves into the command's directory for it."""
+    """Start an order from the supervisor itself, which moves into the command's directory for it."""
     command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
     os.chdir(command["cwd"])
     actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
@@ -77,34 +77,34 @@ def _assign_descriptors(outlets: list[int] | tuple[int, ...]) -> list[tuple[int,
     return [(source, at + 1 if at < 2 else _EXTRA + at - 2) for at, source in enumerate(sources)]
 
 
-def _stand_alone(plan: dict[str, Any]) -> None:
+def _stand_alone(profile: dict[str, Any]) -> None:
     """Take back Python's signal handling, and be a session of one's own."""
     for number in _RESET:
         _signal.signal(number, _signal.SIG_DFL)
     _signal.set_wakeup_fd(-1)
     os.setsid()
-    if not plan["namespaces"]:
+    if not profile["namespaces"]:
         system.prctl(system.PR_SET_PDEATHSIG, _KILL)
 
 
-def _give_up(plan: dict[str, Any], ruleset: int) -> None:
-    """Give up what the keeper itself still needs; it is under the filter already."""
-    if plan["limited"]:
-        limits.apply(plan["limits"])
-    if not plan["contained"]:
+def _give_up(profile: dict[str, Any], ruleset: int) -> None:
+    """Give up what the supervisor itself still needs; it is under the filter already."""
+    if profile["limited"]:
+        limits.apply(profile["limits"])
+    if not profile["contained"]:
         return
-    system.keep_capabilities(plan["capabilities"])
+    system.keep_capabilities(profile["capabilities"])
     if ruleset >= 0:
         landlock.restrict(ruleset)
 
 
 def _exec(
-    order: dict[str, Any], payload: int, outlets: tuple[int, ...], keeper: _socket.socket, reporting: bytes
+    order: dict[str, Any], payload: int, outlets: tuple[int, ...], supervisor: _socket.socket, reporting: bytes
 ) -> None:
     command = marshal.loads(os.pread(payload, os.fstat(payload).st_size, 0))
     os.chdir(command["cwd"])
-    if order["journal"]:
-        _report_changes(order, keeper, reporting)
+    if order["records"]:
+        _report_changes(order, supervisor, reporting)
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     for source, target in _assign_descriptors(outlets):
@@ -113,9 +113,9 @@ def _exec(
     os.execve(command["argv"][0], command["argv"], command["env"])
 
 
-def _report_changes(order: dict[str, Any], keeper: _socket.socket, reporting: bytes) -> None:
+def _report_changes(order: dict[str, Any], supervisor: _socket.socket, reporting: bytes) -> None:
     if not order["contained"] and os.geteuid() != 0:
         system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     listener = seccomp.report_changes(reporting)
-    wire.send(keeper, ("listen",), [listener])
+    messages.send(supervisor, ("listen",), [listener])
     os.close(listener)

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.abspath(__file__).removesuffix("/surehand/sandbox/lin
 import _socket
 
 from surehand.sandbox.linux import cgroup, landlock, namespaces, seccomp, system
-from surehand.sandbox.linux.launcher import keeper, tree, wire
+from surehand.sandbox.linux.launcher import messages, supervisor, tree
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
@@ -24,60 +24,60 @@ _KILL = 9
 
 
 class Launcher:
-    """Holds the session's namespaces, and makes seats when the program asks for them."""
+    """Holds the session's namespaces, and makes supervisors when the program asks for them."""
 
-    def __init__(self, control: _socket.socket, plan: dict[str, Any], owner: int) -> None:
+    def __init__(self, control: _socket.socket, profile: dict[str, Any], owner: int) -> None:
         self.control = control
-        self.plan = plan
+        self.profile = profile
         self.owner = owner
-        self.keepers: set[int] = set()
+        self.supervisors: set[int] = set()
         self.groups: cgroup.Session | None = None
-        self.seats: dict[int, str] = {}
-        """The group of each keeper's commands, where we may make groups."""
+        self.group_names: dict[int, str] = {}
+        """The group of each supervisor's commands, where we may make groups."""
         self.dismissed = False
-        self.private: str = os.path.dirname(plan["scratch"])
+        self.private: str = os.path.dirname(profile["scratch"])
 
     def prepare(self) -> dict[str, Any]:
-        """Enter the namespaces of the plan; return what is in force."""
-        plan = self.plan
+        """Enter the namespaces of the profile; return what is in force."""
+        profile = self.profile
         facts: dict[str, Any] = {"namespaces": False, "problems": []}
         # Held from before the namespaces: these lead to the folders as the program sees them.
-        plan["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in plan["roots"]}
+        profile["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in profile["roots"]}
         self.temp = os.open(os.path.dirname(self.private), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.groups = _make_groups(plan)
+        self.groups = _make_groups(profile)
         facts["cgroup"] = self.groups is not None
-        if plan["namespaces"]:
-            plan["capabilities"] = namespaces.kept_capabilities(plan["workspace"])
-            namespaces.enter(network=bool(plan["network"]))
-            facts["problems"] = namespaces.furnish(plan, plan["scratch"])
+        if profile["namespaces"]:
+            profile["capabilities"] = namespaces.kept_capabilities(profile["workspace"])
+            namespaces.enter(network=bool(profile["network"]))
+            facts["problems"] = namespaces.furnish(profile, profile["scratch"])
             facts["namespaces"] = True
         else:
-            plan["capabilities"] = namespaces.needed_capabilities(plan["workspace"])
+            profile["capabilities"] = namespaces.needed_capabilities(profile["workspace"])
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        facts["landlock"] = landlock.version() if plan["landlock"] else 0
-        facts["seccomp"] = bool(plan["seccomp"])
+        facts["landlock"] = landlock.version() if profile["landlock"] else 0
+        facts["seccomp"] = bool(profile["seccomp"])
         self._assemble()
         return facts
 
     def _assemble(self) -> None:
         """Make the filters once; every command-to-be inherits them ready."""
-        plan = self.plan
-        if plan["seccomp"]:
-            alone = not plan["namespaces"]
-            plan["seccomp"] = seccomp.containing(network=bool(plan["network"]), alone=alone)
-        plan["reporting"] = seccomp.reporting() if seccomp.supported() else b""
+        profile = self.profile
+        if profile["seccomp"]:
+            alone = not profile["namespaces"]
+            profile["seccomp"] = seccomp.containing(network=bool(profile["network"]), alone=alone)
+        profile["reporting"] = seccomp.reporting() if seccomp.supported() else b""
 
     def serve(self) -> None:
-        """Make seats until the program closes its end or is gone."""
+        """Make supervisors until the program closes its end or is gone."""
         wake, wake_end = os.pipe()
         for end in (wake, wake_end):
             os.set_blocking(end, False)
         _signal.set_wakeup_fd(wake_end)
-        _signal.signal(_signal.SIGCHLD, keeper.nothing)
+        _signal.signal(_signal.SIGCHLD, supervisor.nothing)
         poll = select.poll()
         for end in (self.control.fileno(), self.owner, wake):
             poll.register(end, select.POLLIN)
-        self._seat(None)
+        self._make_supervisor(None)
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == wake:
@@ -90,40 +90,40 @@ class Launcher:
                     return
 
     def _take_order(self) -> bool:
-        match wire.receive(self.control):
+        match messages.receive(self.control):
             case None:
                 return False
-            case ("seat", overlay), _:
-                self._seat(overlay)
+            case ("supervisor", overlay), _:
+                self._make_supervisor(overlay)
             case ("bye",), _:
                 self.dismissed = True
-            case ("kill", int(pid)), _ if pid in self.keepers:
+            case ("kill", int(pid)), _ if pid in self.supervisors:
                 os.kill(pid, _KILL)
             case _:
                 pass
         return True
 
-    def _seat(self, overlay: dict[str, Any] | None) -> None:
+    def _make_supervisor(self, overlay: dict[str, Any] | None) -> None:
         name, group = self._make_group()
         try:
-            pid, line = keeper.make(self.plan, overlay, group)
+            pid, line = supervisor.make(self.profile, overlay, group)
         except OSError as problem:
-            wire.send(self.control, ("no seat", problem.errno or 0))
+            messages.send(self.control, ("no supervisor", problem.errno or 0))
             return
         finally:
             if group >= 0:
                 os.close(group)
-        self.keepers.add(pid)
+        self.supervisors.add(pid)
         if name:
-            self.seats[pid] = name
-        wire.send(self.control, ("seat", pid, overlay is not None), [line.fileno()])
+            self.group_names[pid] = name
+        messages.send(self.control, ("supervisor", pid, overlay is not None), [line.fileno()])
         line.close()
 
     def _make_group(self) -> tuple[str, int]:
-        """Make the group of a new seat; without one, its commands are looked at now and then."""
+        """Make the group of a new supervisor; without one, its commands are looked at now and then."""
         if self.groups is not None:
             try:
-                return self.groups.make_seat(self.plan["limits"])
+                return self.groups.make_group(self.profile["limits"])
             except OSError:
                 pass
         return "", -1
@@ -131,37 +131,37 @@ class Launcher:
     def _collect(self) -> None:
         try:
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                self.keepers.discard(pid)
-                if self.groups is not None and (name := self.seats.pop(pid, "")):
-                    self.groups.remove_seat(name)
+                self.supervisors.discard(pid)
+                if self.groups is not None and (name := self.group_names.pop(pid, "")):
+                    self.groups.remove_group(name)
         except ChildProcessError:
             pass
         self._end_strays()
 
     def _end_strays(self) -> None:
-        """Without namespaces, what a killed keeper leaves behind becomes ours: end it."""
-        if self.plan["namespaces"]:
+        """Without namespaces, what a killed supervisor leaves behind becomes ours: end it."""
+        if self.profile["namespaces"]:
             return
         for pid in tree.children(os.getpid()):
-            if pid not in self.keepers:
+            if pid not in self.supervisors:
                 tree.end(pid)
                 tree.signal_all([pid], _KILL)
 
     def _close(self) -> None:
-        """End every seat."""
-        if self.plan["namespaces"]:
-            tree.signal_all(list(self.keepers), _KILL)
+        """End every supervisor."""
+        if self.profile["namespaces"]:
+            tree.signal_all(list(self.supervisors), _KILL)
         else:
             tree.end(os.getpid(), 4.0)
         if self.groups is not None:
-            self._wait_for_keepers()
+            self._wait_for_supervisors()
             self.groups.close()
 
-    def _wait_for_keepers(self) -> None:
-        """Wait until the last process of every seat is gone: a group goes no earlier."""
+    def _wait_for_supervisors(self) -> None:
+        """Wait until the last process of every supervisor is gone: a group goes no earlier."""
         try:
-            while self.keepers:
-                self.keepers.discard(os.waitpid(-1, 0)[0])
+            while self.supervisors:
+                self.supervisors.discard(os.waitpid(-1, 0)[0])
         except ChildProcessError:
             pass
 
@@ -179,9 +179,9 @@ class Launcher:
         remove_tree(f"/proc/self/fd/{self.temp}/{name}")
 
 
-def _make_groups(plan: dict[str, Any]) -> cgroup.Session | None:
+def _make_groups(profile: dict[str, Any]) -> cgroup.Session | None:
     """Make the group of this launcher where limits are to be kept and a group was handed over to us."""
-    folder = cgroup.find_delegated() if plan["limited"] else ""
+    folder = cgroup.find_delegated() if profile["limited"] else ""
     try:
         return cgroup.Session(folder) if folder else None
     except OSError:
@@ -202,23 +202,23 @@ def main() -> None:
     os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
     control = _socket.socket(fileno=number)
     os.set_inheritable(number, False)
-    first = wire.receive(control)
+    first = messages.receive(control)
     if first is None:
         return
     import marshal
 
     (content, owner) = first[1]
-    plan = marshal.loads(os.pread(content, os.fstat(content).st_size, 0))
+    profile = marshal.loads(os.pread(content, os.fstat(content).st_size, 0))
     os.close(content)
-    launcher = Launcher(control, plan, owner)
+    launcher = Launcher(control, profile, owner)
     try:
         facts = launcher.prepare()
     except OSError as problem:
         if launcher.groups is not None:
             launcher.groups.close()
-        wire.send(control, ("failed", f"{problem.strerror or problem}"))
+        messages.send(control, ("failed", f"{problem.strerror or problem}"))
         return
-    wire.send(control, ("ready", facts))
+    messages.send(control, ("ready", facts))
     launcher.serve()
     os._exit(0)  # the program waits for our end, and to take an interpreter down in order takes milliseconds
 

@@ -1,4 +1,4 @@
-"""The plan of what is enforced on a session's commands: plain data, decided here, carried out by the launcher."""
+"""The sandbox profile: what is enforced on a session's commands. Plain data, decided here, enforced by the launcher."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _START_FILES: Final = (
 
 
 @frozen
-class Plan:
+class SandboxProfile:
     """Everything the launcher enforces; paths are real and exist."""
 
     workspace: str
@@ -62,10 +62,10 @@ class Plan:
     pinned: tuple[str, ...] = ()
     """Folders that stay where they are, so that what is read-only in them cannot be moved away with them."""
     forbidden: tuple[str, ...] = ()
-    """Paths that no command may make: they did not exist when the plan was made, or are links, which no mount keeps."""
+    """Paths that no command may make: they did not exist when it was made, or are links, which no mount keeps."""
     masked: tuple[str, ...] = ()
     marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
-    """Which files the writable, the covered and the read-only paths were when the plan was made."""
+    """Which files the writable, the covered and the read-only paths were when the profile was made."""
     folders: Mapping[str, int] = field(default_factory=dict[str, int])
     """The folders that were looked through for secrets, and when each had changed last."""
     sockets: tuple[str, ...] = ()
@@ -98,13 +98,13 @@ class Plan:
         return not self.contained or all(mark(path) == known for path, known in self.marks.items())
 
 
-def open_plan(workspace: str, roots: Sequence[str], private_dir: str) -> Plan:
-    """Return the plan of a session whose sandbox is off: commands run as the user, and still end together."""
+def open_profile(workspace: str, roots: Sequence[str], private_dir: str) -> SandboxProfile:
+    """Return the profile of a session whose sandbox is off: commands run as the user, and still end together."""
     real = _real([workspace, *roots])
-    return Plan(real[0], real, private_dir, False, False, True, real, limits=_limits(SandboxSettings()))
+    return SandboxProfile(real[0], real, private_dir, False, False, True, real, limits=_limits(SandboxSettings()))
 
 
-def closed_plan(
+def closed_profile(
     workspace: str,
     roots: Sequence[str],
     settings: SandboxSettings,
@@ -119,8 +119,8 @@ def closed_plan(
     keeps_as_is: Says | None = None,
     young: Container[str] = (),
     uncovered: Container[str] = (),
-) -> Plan:
-    """Return the plan of a contained session.
+) -> SandboxProfile:
+    """Return the profile of a contained session.
 
     `own` are Surehand's folders, which stay read-only even inside a writable root. `opened` are folders beside the
     roots that commands may write in. `readable` are allow rules: a secret that one of the form `Read(path)` names
@@ -154,7 +154,7 @@ def closed_plan(
     by_rule = [path for path in found.kept if inside(path, writable)]
     read_only = [path for path in dict.fromkeys(kept) if os.path.exists(path) and not os.path.islink(path)]
     read_only += [path for path in by_rule if not inside(path, read_only)]
-    return Plan(
+    return SandboxProfile(
         workspace=real[0],
         roots=real,
         private_dir=private_dir,
@@ -256,12 +256,12 @@ def trespasses(paths: Iterable[str]) -> list[str]:
     return made
 
 
-def take_out(git_dirs: Iterable[str], plan: Plan) -> list[str]:
+def take_out(git_dirs: Iterable[str], profile: SandboxProfile) -> list[str]:
     """Remove from repositories what a command made and would run as the user; return these files and settings.
 
     These are hooks, git's own examples apart, settings that are not known to be harmless, and what leads to others.
     """
-    found = leftovers(git_dirs, plan.roots, frozenset((*plan.read_only, *plan.forbidden)))
+    found = leftovers(git_dirs, profile.roots, frozenset((*profile.read_only, *profile.forbidden)))
     for each in found:
         remove_tree(each.path)
         if each.instead is not None:

@@ -1,6 +1,6 @@
-"""The keeper of a seat: starts one command at a time, waits for it, ends what is left of it, reports.
+"""The supervisor: starts one command at a time, waits for it, ends what is left of it, reports.
 
-It is PID 1 of the seat's namespace (or a subreaper where there are none), so that whoever is orphaned becomes its
+It is PID 1 of its own namespace (or a subreaper where there are none), so that whoever is orphaned becomes its
 child. Before each call it forks the command-to-be, which gives everything up and waits; the program then speaks to
 both directly, and the launcher has no part in a call.
 """
@@ -13,8 +13,8 @@ import select
 import time
 
 from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, seccomp, system
-from surehand.sandbox.linux.launcher import command, tree, wire
-from surehand.sandbox.linux.launcher.journal import Journal
+from surehand.sandbox.linux.launcher import command, messages, tree
+from surehand.sandbox.linux.launcher.change_recorder import ChangeRecorder
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ _READS = {"x86_64": {0, 19}, "aarch64": {63, 65}}.get(system.MACHINE, set[int]()
 _WAITS = {"x86_64": {7, 23, 232, 270, 271, 281}, "aarch64": {22, 72, 73}}.get(system.MACHINE, set[int]())
 
 
-def make(plan: dict[str, Any], overlay: dict[str, Any] | None = None, group: int = -1) -> tuple[int, _socket.socket]:
-    """Fork a keeper, whose commands join a cgroup; return its process id and the program's end of the line to it."""
-    line, end = wire.pair()
-    flags = system.CLONE_NEWPID | system.CLONE_NEWNS if plan["namespaces"] else 0
+def make(profile: dict[str, Any], overlay: dict[str, Any] | None = None, group: int = -1) -> tuple[int, _socket.socket]:
+    """Fork a supervisor, whose commands join a cgroup; return its process id and our end of the line to it."""
+    line, end = messages.pair()
+    flags = system.CLONE_NEWPID | system.CLONE_NEWNS if profile["namespaces"] else 0
     pid = system.clone(flags) if flags else os.fork()
     if pid == 0:
         try:
-            close_all_but(end.fileno(), *plan["root_folders"].values(), *((group,) if group >= 0 else ()))
-            Keeper(plan, end, overlay, group).serve()
+            close_all_but(end.fileno(), *profile["root_folders"].values(), *((group,) if group >= 0 else ()))
+            Supervisor(profile, end, overlay, group).serve()
         finally:
             os._exit(70)
     end.close()
@@ -61,19 +61,19 @@ def nothing(number: int, frame: object) -> None:
     """A signal handler that only wakes the poll."""
 
 
-class Keeper:
-    """One seat. With an overlay it serves a single call, because the layer belongs to that call."""
+class Supervisor:
+    """Runs one command after another; with an overlay only one, because the layer belongs to that call."""
 
     def __init__(
-        self, plan: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None, group: int = -1
+        self, profile: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None, group: int = -1
     ) -> None:
-        self.plan = plan
+        self.profile = profile
         self.group = group
         self.line = line
         self.once = overlay is not None
-        self.namespaced = bool(plan["namespaces"])
-        self.limits: dict[str, int] = plan["limits"]
-        self.temps: list[str] = [*plan["empty"], "/dev/shm"] if self.namespaced else []
+        self.namespaced = bool(profile["namespaces"])
+        self.limits: dict[str, int] = profile["limits"]
+        self.temps: list[str] = [*profile["empty"], "/dev/shm"] if self.namespaced else []
         self.wake, wake_end = os.pipe()
         for end in (self.wake, wake_end):
             os.set_blocking(end, False)
@@ -85,19 +85,19 @@ class Keeper:
         else:
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             os.setsid()
-        if plan["contained"]:  # once, for all commands: forty system calls, and a filter that the kernel compiles
-            system.bound_capabilities(plan["capabilities"])
+        if profile["contained"]:  # once, for all commands: forty system calls, and a filter that the kernel compiles
+            system.bound_capabilities(profile["capabilities"])
             system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
-            if plan["seccomp"]:
-                seccomp.contain(plan["seccomp"])
+            if profile["seccomp"]:
+                seccomp.contain(profile["seccomp"])
         self.ruleset = landlock.ruleset(
-            plan["landlock"], plan["landlock_reads"], tcp_off=not self.namespaced and not plan["network"]
+            profile["landlock"], profile["landlock_reads"], tcp_off=not self.namespaced and not profile["network"]
         )
 
     def _furnish(self, overlay: dict[str, Any] | None) -> None:
         if overlay:
             try:
-                namespaces.lay_over(overlay, self.plan)
+                namespaces.lay_over(overlay, self.profile)
             except OSError as problem:
                 self._tell(("no layer", problem.errno or 0))
                 raise
@@ -111,7 +111,7 @@ class Keeper:
             pass
 
     def _one_call(self) -> bool:
-        self.journal: Journal | None = None
+        self.recorder: ChangeRecorder | None = None
         self.listener = -1
         self.ended: int | None = None
         self.used = [0.0, 0.0, 0]
@@ -129,8 +129,8 @@ class Keeper:
             self._end_all()
             return False
         order, descriptors = received
-        if order["journal"]:
-            self.journal = Journal(self.plan["root_folders"], descriptors.pop(0), self.plan["forbidden"])
+        if order["records"]:
+            self.recorder = ChangeRecorder(self.profile["root_folders"], descriptors.pop(0), self.profile["forbidden"])
         if words is None:
             words = self._start(order, descriptors)
         self._watch(words)
@@ -146,18 +146,18 @@ class Keeper:
 
         Where nothing is to be given up there is none: a spawn on demand costs less than a fork ahead of time.
         """
-        if not self.plan["contained"]:
+        if not self.profile["contained"]:
             self._tell(("ready",))
             return None
-        orders, order_end = wire.pair()
-        words, word_end = wire.pair()
+        orders, order_end = messages.pair()
+        words, word_end = messages.pair()
         self.child = os.fork()
         if self.child == 0:
             try:
                 self._join_group()
                 ruleset = () if self.ruleset < 0 else (self.ruleset,)
                 close_all_but(order_end.fileno(), word_end.fileno(), *ruleset)
-                command.become(self.plan, order_end, word_end, self.ruleset)
+                command.become(self.profile, order_end, word_end, self.ruleset)
             finally:
                 os._exit(71)
         order_end.close()
@@ -175,14 +175,14 @@ class Keeper:
 
     def _tell(self, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> bool:
         try:
-            wire.send(self.line, message, descriptors)
+            messages.send(self.line, message, descriptors)
             return True
         except OSError:
             return False  # the program is gone; waiting for its order will tell
 
     def _wait_for_order(self) -> tuple[dict[str, Any], list[int]] | None:
         """Return the order of the next call and its descriptors; None when no call will come."""
-        while (received := wire.receive(self.line)) is not None:
+        while (received := messages.receive(self.line)) is not None:
             match received:
                 case ("run", order), descriptors:
                     return order, descriptors
@@ -192,13 +192,13 @@ class Keeper:
 
     def _start(self, order: dict[str, Any], descriptors: list[int]) -> _socket.socket:
         """Start the command right now; return our line to it."""
-        words, word_end = wire.pair()
+        words, word_end = messages.pair()
         payload, *outlets = descriptors
         try:
-            if order["journal"]:
+            if order["records"]:
                 self.child = os.fork()
                 if self.child == 0:
-                    command.become_now(self.plan, order, payload, tuple(outlets), word_end)
+                    command.become_now(self.profile, order, payload, tuple(outlets), word_end)
             else:
                 self.child = command.spawn(payload, outlets)
         except OSError as problem:
@@ -209,7 +209,7 @@ class Keeper:
         return words
 
     def _watch(self, words: _socket.socket) -> None:
-        """Wait for the command's end, doing what the program and the journal ask meanwhile."""
+        """Wait for the command's end, doing what the program and the change_log ask meanwhile."""
         with select.epoll() as poll:  # the kernel keeps whom it waits for: a command may report ten thousand times
             for end in (self.line.fileno(), words.fileno(), self.wake):
                 poll.register(end, select.EPOLLIN)
@@ -235,39 +235,39 @@ class Keeper:
                     self._obey(poll)
 
     def _answer(self, poll: select.epoll) -> None:
-        assert self.journal is not None
-        if not self.journal.answer(self.listener):
+        assert self.recorder is not None
+        if not self.recorder.answer(self.listener):
             poll.unregister(self.listener)
 
     def _obey(self, poll: select.epoll) -> None:
         """Do what the program asks."""
-        match wire.receive(self.line):
+        match messages.receive(self.line):
             case None:
                 poll.unregister(self.line.fileno())
                 self.reason = "the program let go of it"
                 self._signal(_KILL)
             case ("signal", int(number)), _:
                 self._signal(number)
-            case ("journal",), [folder]:
-                if self.journal:
-                    self.journal.begin(folder)
-                wire.send(self.line, ("answer", None))
-            case ("journalled",), _:
-                wire.send(self.line, ("answer", self.journal.finish() if self.journal else None))
+            case ("begin log",), [folder]:
+                if self.recorder:
+                    self.recorder.begin(folder)
+                messages.send(self.line, ("answer", None))
+            case ("finish log",), _:
+                messages.send(self.line, ("answer", self.recorder.finish() if self.recorder else None))
             case _:
                 pass
 
     def _hear(self, words: _socket.socket, poll: select.epoll | None) -> bool:
-        """The child sends the descriptor of its journal, or why it could not become the command."""
-        match wire.receive(words):
+        """The child sends the descriptor of its change_log, or why it could not become the command."""
+        match messages.receive(words):
             case None:
                 if poll:
                     poll.unregister(words.fileno())
                 return False
             case ("listen",), [listener]:
                 self.listener = listener
-                if self.journal:
-                    self.journal.listen(listener)
+                if self.recorder:
+                    self.recorder.listen(listener)
                 if poll:
                     poll.register(listener, select.EPOLLIN)
             case ("failed", str(what), int(number)), _:
@@ -280,11 +280,11 @@ class Keeper:
         """In a quiet moment, look at the limits, and once a second at who waits for input."""
         self.looks += 1
         asks = self.looks % _LOOKS_A_SECOND == 0
-        if not self.plan["limited"] and not asks:
+        if not self.profile["limited"] and not asks:
             return
         pids = _all_but_us() if self.namespaced else tree.descendants(os.getpid())
         grown = limits.in_temps(self.temps) - self.in_temps
-        if self.plan["limited"] and (broken := self._find_starvation() or limits.overrun(pids, self.limits, grown)):
+        if self.profile["limited"] and (broken := self._find_starvation() or limits.overrun(pids, self.limits, grown)):
             self.reason = f"ended because {broken}"
             self._signal(_KILL)
         if asks:
@@ -355,7 +355,7 @@ class Keeper:
             "left": left,
             "reason": self.reason,
             "error": self.error,
-            "journal": self.journal.finish() if self.journal else None,
+            "change_log": self.recorder.finish() if self.recorder else None,
         }
         return self._tell(("ended", report))
 

@@ -1,4 +1,4 @@
-"""The wire between the program, the launcher and its seats: marshalled records with descriptors beside them."""
+"""Messages between the program, the launcher and its supervisors: marshalled records with descriptors beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal of one call: what every file the command is about to change held before, kept at the moment before.
+"""The change_log of one call: what every file the command is about to change held before, kept at the moment before.
 
 The kernel holds the changing system call until we have answered, so a copy made here is exact; the command itself
 writes the real file at once, and everybody sees it. Nothing is paid by calls that only read.
@@ -95,7 +95,7 @@ _CALLS = {
 }
 
 
-class Journal:
+class ChangeRecorder:
     """Path → what was there before the call, contents kept in the list or in a folder the program gave us.
 
     Paths are bytes here, as the kernel has them: nothing is decoded and encoded again ten thousand times.
@@ -171,7 +171,7 @@ class Journal:
         return False
 
     def listen(self, listener: int) -> None:
-        """Let command and keeper take turns on one core, where the kernel knows how: that saves a wait each way."""
+        """Let command and supervisor take turns on one core, where the kernel knows how: that saves a wait each way."""
         try:
             fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
         except OSError:
