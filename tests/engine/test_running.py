@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -68,3 +69,36 @@ async def test_a_call_is_stopped_at_a_deadline_of_either_kind(monkeypatch: pytes
             result = await app.call("hangs")
             assert result.error is not None
             assert result.error.code == "timeout"
+
+
+async def test_a_sync_handler_takes_no_task_of_its_own() -> None:
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool(read_only=True)
+    def waits() -> str:
+        "Waits."
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(60)
+        return "waited"
+
+    async with scratch_app(tools=[waits], builtin=False) as app:
+        before = asyncio.all_tasks()
+        calling = asyncio.create_task(app.call("waits"))
+        await begun.wait()
+        assert asyncio.all_tasks() - before == {calling}
+        go_on.set()
+        assert (await calling).data == "waited"
+
+
+async def test_what_a_sync_handler_leaves_to_be_awaited_has_the_same_deadline() -> None:
+    @tool(read_only=True, timeout_s=0.2)
+    def leaves(hangs: bool) -> object:
+        "Leave something to be awaited."
+        return asyncio.Event().wait() if hangs else asyncio.sleep(0, "rested")
+
+    async with scratch_app(tools=[leaves], builtin=False) as app:
+        assert (await app.call("leaves", {"hangs": False})).data == "rested"
+        result = await app.call("leaves", {"hangs": True})
+        assert result.error is not None
+        assert result.error.code == "timeout"

@@ -40,11 +40,12 @@ from surehand.engine.running import (
     STOPPED,
     Deadlines,
     Overrun,
-    Run,
+    Start,
     Underway,
     check_once,
     checks_itself,
-    runner,
+    start_task,
+    starter,
     within,
 )
 from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, sort_names
@@ -99,7 +100,7 @@ class Executor:
         """Where a call with effects is written down before it runs; None where nothing is kept."""
         self.workers = Workers()
         self._pipelines: dict[Tool, Proceed] = {}
-        self._runs: dict[Tool, tuple[Run, Slot]] = {}
+        self._runs: dict[Tool, tuple[Start, Slot]] = {}
         self._resources = Resources()
         self._deadlines = Deadlines()
         self._running: dict[str, asyncio.Future[Any]] = {}
@@ -461,7 +462,7 @@ class Executor:
             slot = Slot(tool.name)
             if limits is not None:
                 slot = Slot(tool.name, limits.max_concurrent_calls or DEFAULT_LIMIT, limits.queue_size)
-            self._runs[tool] = runner(tool, self.workers), slot
+            self._runs[tool] = starter(tool, self.workers), slot
         pipeline: Proceed = self._run_handler
         for layer in reversed(self.middleware(tool)):
             pipeline = _wrap_layer(layer, pipeline)
@@ -470,27 +471,30 @@ class Executor:
 
     async def _run_handler(self, prepared: Prepared) -> ToolResult:
         tool = prepared.tool
-        run, slot = self._runs[tool]
+        start, slot = self._runs[tool]
         if not slot.take():
             prepared.queue_s += await slot.wait(self._running, prepared.call.id)
         try:
             if tool.resources is not None:
-                return await self._run_exclusively(prepared, run)
+                return await self._run_exclusively(prepared, start)
             if (
                 prepared.dry_run is None
                 and tool.at_once is not None
                 and (result := tool.at_once(prepared.args, prepared.ctx)) is not None
             ):
                 return result
-            return await self._run_within_deadline(prepared, run)
+            return await self._run_within_deadline(prepared, start)
         finally:
             slot.leave()
 
-    def _run_within_deadline(self, prepared: Prepared, run: Run) -> Awaitable[ToolResult]:
-        work = run(prepared.args, prepared.ctx) if prepared.dry_run is None else prepared.dry_run.apply()
-        return within(work, prepared, self._deadlines, self._running)
+    def _run_within_deadline(self, prepared: Prepared, start: Start) -> Awaitable[ToolResult]:
+        if prepared.dry_run is None:
+            begin = partial(start, prepared.args, prepared.ctx)
+        else:
+            begin = partial(start_task, prepared.dry_run.apply())
+        return within(begin, prepared, self._deadlines, self._running, prepared.timeout_s)
 
-    async def _run_exclusively(self, prepared: Prepared, run: Run) -> ToolResult:
+    async def _run_exclusively(self, prepared: Prepared, start: Start) -> ToolResult:
         """Run a call while it holds the resources it declares."""
         declared = prepared.tool.resources
         above = prepared.call.parent.holds if prepared.call.parent is not None else frozenset[str]()
@@ -501,7 +505,7 @@ class Executor:
         if not self._resources.take(names):
             prepared.queue_s += await self._resources.wait(names, self._running, prepared.call.id)
         try:
-            return await self._run_within_deadline(prepared, run)
+            return await self._run_within_deadline(prepared, start)
         finally:
             self._resources.leave(names)
 

@@ -2,7 +2,7 @@
 (those of many calls share one timer).
 
 An async handler gets a task of its own, so that one which swallows its cancellation can be left behind. A thread
-cannot be stopped, only left behind. A process is killed.
+cannot be stopped, only left behind; it needs no task, and wakes the caller itself. A process is killed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from surehand.core.call import ToolError, ToolResult
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
 
 
 Run = Callable[[Any, ToolContext], Coroutine[Any, Any, ToolResult]]
+Waiter = asyncio.Future[None]
+Outcome: TypeAlias = asyncio.Future[Any]
+"""What a handler comes to: a ToolResult, or what a handler in a thread has left to be awaited."""
+Start = Callable[[Any, ToolContext, Waiter], Outcome]
+"""Begins a handler and wakes the waiter when its outcome is there."""
+
+
+def starter(tool: Tool, workers: Workers) -> Start:
+    """Return the function that begins this tool's handler; decided once per tool."""
+    if _runs_in_thread(tool):
+        handler = _thread_handler(tool)
+        return lambda args, ctx, waiter: workers.submit(lambda: _finish(handler(args, ctx)), waiter)
+    run = runner(tool, workers)
+    return lambda args, ctx, waiter: start_task(run(args, ctx), waiter)
+
+
+def start_task(work: Coroutine[Any, Any, ToolResult], waiter: Waiter) -> Outcome:
+    """Begin a coroutine in a task of its own, which wakes the waiter at its end."""
+    return asyncio.get_running_loop().create_task(_run_and_wake(work, waiter))
 
 
 def runner(tool: Tool, workers: Workers) -> Run:
@@ -53,19 +73,38 @@ def runner(tool: Tool, workers: Workers) -> Run:
 
         return on_loop
 
+    handler = _thread_handler(tool)
+
+    async def in_thread(args: Any, ctx: ToolContext) -> ToolResult:
+        value = await workers.submit(lambda: _finish(handler(args, ctx)))
+        return value if isinstance(value, ToolResult) else await _await_rest(value)
+
+    return in_thread
+
+
+def _runs_in_thread(tool: Tool) -> bool:
+    return tool.where != "process" and not _is_async(tool)
+
+
+def _thread_handler(tool: Tool) -> Callable[[Any, ToolContext], Any]:
+    """Return what a thread runs of a sync tool: its check, where that is not made before, and its handler."""
+    run = tool.run
+
     def handle(args: Any, ctx: ToolContext) -> Any:
         check_once(tool, args, ctx)
         return run(args, ctx)
 
-    handler = handle if checks_itself(tool) else run
+    return handle if checks_itself(tool) else run
 
-    async def in_thread(args: Any, ctx: ToolContext) -> ToolResult:
-        value = await workers.submit(lambda: handler(args, ctx))
-        if inspect.isawaitable(value):
-            value = await value
-        return ToolResult.of(value)
 
-    return in_thread
+def _finish(value: Any) -> Any:
+    """Return the result of a handler in its thread; what is to be awaited stays for the loop."""
+    return value if inspect.isawaitable(value) else ToolResult.of(value)
+
+
+async def _await_rest(value: Any) -> ToolResult:
+    """Return the result of a sync handler that has left something to be awaited."""
+    return ToolResult.of(await value)
 
 
 def checks_itself(tool: Tool) -> bool:
@@ -115,26 +154,32 @@ class Overrun(Exception):
 
 
 async def within(
-    work: Coroutine[Any, Any, ToolResult], prepared: Prepared, deadlines: Deadlines, running: dict[str, Waiter]
+    start: Callable[[Waiter], Outcome],
+    prepared: Prepared,
+    deadlines: Deadlines,
+    running: dict[str, Waiter],
+    timeout_s: float,
 ) -> ToolResult:
-    """Run `work` in a task of its own and return its result; raise Overrun at the deadline.
+    """Start a call's work and return its result; raise Overrun at the deadline.
 
     While it runs, cancelling `running[call_id]` ends this call alone. When the caller itself is cancelled, the work
     is cancelled first and gets its time to clean up. A change that has begun by then is awaited, and its outcome is
     the call's: in `prepared.outcome` for a caller who was cancelled.
     """
     loop = asyncio.get_running_loop()
-    waiter: Waiter = loop.create_future()
-    task = loop.create_task(_run_and_wake(work, waiter))
-    deadlines.set(waiter, prepared.timeout_s, loop)
+    began, waiter = loop.time(), loop.create_future()
+    deadlines.set(waiter, timeout_s, loop)
     running[prepared.call.id] = waiter
+    outcome: Outcome | None = None
     try:
+        outcome = start(waiter)  # the last step: a thread that is woken wants the interpreter at once
         await waiter
     except asyncio.CancelledError as cancelled:
+        assert outcome is not None
         by_us = cancelled.args in ((DEADLINE,), (STOPPED,))
         if not prepared.ctx.give_up():
-            return await _outcome(task, prepared, by_us=by_us)
-        prepared.abandoned = not await _end(task, prepared.tool.grace_s)
+            return await _outcome(outcome, prepared, by_us=by_us)
+        prepared.abandoned = not await _end(outcome, prepared.tool.grace_s)
         if cancelled.args == (DEADLINE,):
             raise Overrun from None
         if by_us:
@@ -143,10 +188,14 @@ async def within(
     finally:
         deadlines.drop(waiter)
         running.pop(prepared.call.id, None)
-    return task.result()
+    value = outcome.result()
+    if isinstance(value, ToolResult):
+        return value
+    left_s = max(timeout_s - (loop.time() - began), 0.0)
+    return await within(partial(start_task, _await_rest(value)), prepared, deadlines, running, left_s)
 
 
-async def _outcome(task: asyncio.Task[ToolResult], prepared: Prepared, *, by_us: bool) -> ToolResult:
+async def _outcome(task: Outcome, prepared: Prepared, *, by_us: bool) -> ToolResult:
     """Wait for a change that has begun and return its result; a cancelled caller stays cancelled."""
     limit = asyncio.get_running_loop().time() + CHANGE_LIMIT_S
     while not task.done() and (left := limit - asyncio.get_running_loop().time()) > 0:
@@ -157,7 +206,11 @@ async def _outcome(task: asyncio.Task[ToolResult], prepared: Prepared, *, by_us:
     if not task.done():
         failure = _unknown_outcome(prepared.tool)
     elif not task.cancelled() and task.exception() is None:
-        prepared.outcome = task.result()
+        value = task.result()
+        if not isinstance(value, ToolResult):
+            rest = start_task(_await_rest(value), asyncio.get_running_loop().create_future())
+            return await _outcome(rest, prepared, by_us=by_us)
+        prepared.outcome = value
         if by_us:
             return prepared.outcome
         raise asyncio.CancelledError
@@ -206,7 +259,6 @@ def _is_async(tool: Tool) -> bool:
     return inspect.iscoroutinefunction(tool.run) or inspect.isasyncgenfunction(tool.run)
 
 
-Waiter = asyncio.Future[None]
 STOPPED: Final = "surehand: stopped"
 """The message of a cancellation meant for one call, not for its caller."""
 CHANGE_LIMIT_S: Final = 30.0
@@ -235,7 +287,7 @@ async def _run_and_wake(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.F
             waiter.set_result(None)
 
 
-async def _end(task: asyncio.Task[ToolResult], grace_s: float) -> bool:
+async def _end(task: Outcome, grace_s: float) -> bool:
     """Cancel a task and wait for its clean-up; False when it does not stop in time."""
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=grace_s)

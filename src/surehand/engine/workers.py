@@ -28,8 +28,8 @@ class Workers:
         self._idle = 0
         self._lock = threading.Lock()
 
-    def submit(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future may be cancelled, the thread goes on."""
+    def submit(self, function: Callable[[], Any], waiter: asyncio.Future[None] | None = None) -> asyncio.Future[Any]:
+        """Run `function` in a thread; the future may be cancelled, the thread goes on. At its end `waiter` is woken."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
@@ -40,7 +40,7 @@ class Workers:
             except BaseException as raised:  # handed to the caller, whatever it is
                 value, problem = None, raised
             try:
-                loop.call_soon_threadsafe(_set_outcome, future, value, problem)
+                loop.call_soon_threadsafe(_set_outcome, future, value, problem, waiter)
             except RuntimeError:
                 pass  # the loop closed while the thread worked; nobody waits any more
 
@@ -75,7 +75,11 @@ class Workers:
                 self._idle += 1
 
 
-def _set_outcome(future: asyncio.Future[Any], value: Any, problem: BaseException | None) -> None:
+def _set_outcome(
+    future: asyncio.Future[Any], value: Any, problem: BaseException | None, waiter: asyncio.Future[None] | None
+) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
     if future.done():
         return
     if problem is None:
