@@ -220,3 +220,14 @@ async def test_names_that_are_listed_as_they_are_go_to_a_read_unasked(tmp_path: 
     subprocess.run(["git", "add", "a", "b"], cwd=workspace, check=True)
     result = await ran(workspace, command)
     assert result.error is None or result.error.code != "permission_denied", result.output
+
+
+async def test_a_list_that_the_same_line_writes_asks_although_edits_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "sums").write_text(f"{HASH}  a\n")
+    (tmp_path / "a").write_text("a\n")
+    async with Surehand(tmp_path, keep_state=False, allow=(), mode="accept-edits") as app:
+        plain = await app.call("Bash", {"command": "sha256sum -c sums"})
+        written = await app.call("Bash", {"command": f"echo '{HASH}  /etc/machine-id' > sums; sha256sum -wc sums"})
+    assert plain.error is None
+    assert written.error is not None
+    assert written.error.code == "permission_denied"

@@ -78,8 +78,13 @@ def _steers(program: str, effect: RunCommand) -> Callable[[str], bool]:
     """Return the test for names of files that steer a program."""
     names = {name for name, (programs, _) in _PINS.items() if re.fullmatch(programs, program)}
     names |= set(_SETTINGS.get(program, ()) if program in _JUDGES else ())
+    if re.fullmatch(r"(?:md5|sha\d+|b2|ck)sum|shasum", program) and any(map(_CHECKS.match, effect.words)):
+        names |= {word.lower() for word in effect.words[1:]}  # lists that name what is read
     imports = _imports_from_its_folder(program, effect)
     return lambda name: name in {each.rpartition("/")[2] for each in names} or (imports and _is_python_module(name))
+
+
+_CHECKS = lazy_pattern(r"--check|-\w*c")
 
 
 def _written_problem(program: str, steers: Callable[[str], bool], request: Request) -> str:

@@ -126,7 +126,7 @@ def _long(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Par
         value = _next(rest, found)
     _keep(name, takes, value, found)
     if takes == "::":
-        _next(rest, found)
+        _keep(name, takes, _next(rest, found), found)
 
 
 def _cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
@@ -157,6 +157,9 @@ def _keep(name: str, takes: str, value: Word | None, found: Parsed) -> None:
 def _next(rest: Iterator[tuple[int, Word]], found: Parsed) -> Word | None:
     index, value = next(rest, (found.used - 1, None))
     found.used = index + 1
+    if value is not None and value.many:  # the first of several words is the value: `grep -e .* a.txt`
+        found.unknown += [value] if value.may_be_flag else []
+        found.operands.append(value)
     return value
 
 

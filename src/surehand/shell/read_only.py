@@ -141,7 +141,7 @@ def _files_in_list(path: str) -> list[str] | None:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return list(_parse_checksums(file.read(_LARGEST_LIST + 1)))
     except FileNotFoundError:
-        return []
+        return None if path.startswith("/dev/") else []  # the output of a command (`<(...)`) is there when it runs
     except (OSError, ValueError):
         return None
 

@@ -14,8 +14,8 @@ from surehand.shell.word import Word
 
 @frozen
 class Started:
-    """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in, and
-    `picks_link` tells which links there it may stand for.
+    """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in,
+    `picks_link` tells which links there it may stand for, and `many` whether it stands for several paths at once.
 
     `if_known` for words that may be no command at all: judged where the first is the name of a program that others run.
     """
@@ -24,6 +24,7 @@ class Started:
     script: Word | None = None
     below: tuple[str, ...] = ()
     picks_link: Callable[[str], bool] = bool
+    many: bool = False
     if_known: bool = False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from surehand.core.patterns import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Call, Form, Program, by_words, double_dashes, own_options, refusing
 from surehand.shell.touches import writes_second_operand
@@ -23,6 +24,17 @@ _xxd_options = own_options(r"-|-[abeEipuC]|-[cglnosR](?:[0-9x+-].*)?")
 def _judge_xxd(call: Call) -> Verdict:
     words = [Word(_XXD_NAMES.get(word.text, word.text)) if word.literal else word for word in call.words]
     return _xxd_options(Call(call.program, call.name, words))
+
+
+_EXIFTOOL = Form("", "-j -json -s -G -a -g -n -u @read", whole=True)
+_FILE_OR_OPTION = lazy_pattern(r"-[a-zA-Z]+|[^|]*\.[A-Za-z0-9]{1,5}")
+
+
+def _judge_exiftool(call: Call) -> Verdict:
+    """Judge `exiftool FILE.png`: what it is given, or finds in a folder, under a name that ends in `|`, it runs."""
+    if not all(_FILE_OR_OPTION.fullmatch(word.text) for word in call.words):
+        return Verdict("`exiftool` runs what has a name that ends in `|`")
+    return _EXIFTOOL.judge(call.name, call.words)
 
 
 _PDFTOTEXT = options.flags("--layout --raw --nopgbrk --q --f: --l: --enc: --table --simple @text")
@@ -90,8 +102,9 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("ar t x.a", "ar t lib.a"), asks=("ar x a.a",)),
     Program("c++filt", forms=(Form("", "-n -p -t -i -r --no-params --types @text", operand=r"[\w.$]+"),),
             runs=("c++filt _Z1fv", "c++filt a.txt"), asks=("c++filt @file",)),
-    Program("exiftool", forms=(Form("", "-j -json -s -G -a -g -n -u @read", whole=True),), runs=("exiftool a.png",),
-            asks=("exiftool -@ x",)),
+    Program("exiftool", check=_judge_exiftool, version="",
+            runs=("exiftool a.png", "exiftool -j img/*.jpg"),
+            asks=("exiftool -@ x", "exiftool 'touch x |'", "exiftool img")),
     Program("pdfinfo", forms=(Form("", "-f: -l: -box -meta -rawdates -dests -struct -url @one", whole=True),),
             runs=("pdfinfo a.pdf", "pdfinfo a.txt"), asks=("pdfinfo -listenc x",)),
     Program("pdftotext", check=by_words(_judge_pdftotext), runs=("pdftotext a.pdf -", "pdftotext -layout x.pdf -"),

@@ -165,7 +165,8 @@ def _find_starts(words: Sequence[Word]) -> Iterator[Started]:
             words[end].text == ";" or (words[end].text == "+" and _ends_in_braces(words, end))
         ):
             end += 1
-        yield Started(tuple(words[index + 1 : end]), below=below, picks_link=picks_link(words))
+        many = end < len(words) and words[end].text == "+"
+        yield Started(tuple(words[index + 1 : end]), below=below, picks_link=picks_link(words), many=many)
         index = end + 1
 
 

@@ -10,6 +10,8 @@ from surehand.shell.starts import Started, runner, scripts
 from surehand.shell.word import Word
 
 _NAME = r"[A-Za-z0-9@][\w@.+/-]*"  # of a package: neither an option nor a path
+_NO_PATH = r"[^/]+"
+_FORMULA = r"(?!.*\.rb\Z)[\w@.+-]+"
 
 PIP = (
     Form("list", "-v --format: --not-required --user --local --verbose --path:r -l @none"),
@@ -131,15 +133,25 @@ PROGRAMS: tuple[Program, ...] = (
     Program("rpm", version="--version --help", check=listing("-q", "-qailcdR @text"),
             runs=("rpm -qa", "rpm --version"), asks=("rpm -e x",)),
     Program("apt",
-            forms=(Form("list", "--installed --upgradable @text"), Form("show", "@text"), Form("search", "@text")),
+            forms=(
+                Form("list", "--installed --upgradable @text"),
+                Form("show", "@text", operand=_NO_PATH),
+                Form("search", "@text"),
+            ),
             version="--version --help", builds=True, runs=("apt show curl", "apt list --installed"),
-            asks=("apt remove x",)),
+            asks=("apt remove x", "apt show ../x.deb")),
     Program("apt-cache", forms=tuple(Form(words, "@text") for words in ("search", "show", "policy", "depends")),
             runs=("apt-cache policy git", "apt-cache policy bash"), asks=("apt-cache policy -c x",)),
     Program("apt-get", version="--version --help", builds=True, runs=("apt-get --version",),
             asks=("apt-get install x",)),
-    Program("brew", forms=(Form("list", "-1 --versions --cask --formula @text"), Form("--prefix", "@text")),
-            version="--version --help", builds=True, runs=("brew list", "brew --version"), asks=("brew install jq",)),
+    # A formula that is given as a file is Ruby, and run.
+    Program("brew",
+            forms=(
+                Form("list", "-1 --versions --cask --formula @text", operand=_FORMULA),
+                Form("--prefix", "@text", operand=_FORMULA),
+            ),
+            version="--version --help", builds=True, runs=("brew list", "brew --version", "brew --prefix openssl@3"),
+            asks=("brew install jq", "brew --prefix ./x.rb", "brew list x.rb")),
     Program("pacman",
             forms=tuple(Form(f"-Q{letters}", "@text", operand=r"[\w.@+-]+") for letters in ("", "i", "l", "e", "q",
             "s", "m", "n", "d", "dt", "en", "em", "u", "eq")), runs=("pacman -Q",), asks=("pacman -R x",)),
