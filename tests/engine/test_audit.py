@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -299,6 +300,20 @@ async def test_where_nothing_can_be_recorded_reads_run_and_say_so_and_changes_ar
         [("intent", "act"), ("call", "look"), ("call", "act"), ("call", "act"), ("call", "look")]
     )
     assert verify(str(folder)).ok
+
+
+async def test_the_first_read_after_the_log_became_unwritable_says_so(home: Path, tmp_path: Path) -> None:
+    async with opened(tmp_path, look) as app:
+        assert "unrecorded" not in (await app.call("look")).meta
+        folder = folder_of(app)
+        while not list(records(str(folder))):
+            await asyncio.sleep(0.01)
+        for each in folder.iterdir():
+            each.unlink()
+        folder.rmdir()
+        folder.touch()  # a file stands in its place
+        assert str(folder) in (await app.call("look")).meta["unrecorded"]
+        folder.unlink()
 
 
 async def test_a_long_argument_is_cut_before_it_is_masked_and_no_secret_survives_at_the_cut(

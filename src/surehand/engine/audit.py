@@ -134,7 +134,7 @@ class Audit:
                     return
                 with self._taking:
                     self._waiting.append(event)
-                if self.problem:
+                if self.problem or not (self._due or self._is_writable()):
                     self.flush()
                 else:
                     self._flush_soon()
@@ -147,6 +147,13 @@ class Audit:
             return False
         error = cast("ToolResult", event.data["result"]).error
         return error is None or error.code != "permission_denied"
+
+    def _is_writable(self) -> bool:
+        """Tell whether a record that follows can probably be written: what cannot is said in the call's own result."""
+        try:
+            return os.access(self.path, os.W_OK) and os.fstatvfs(self._log).f_bavail > 0
+        except OSError:
+            return False
 
     def _flush_soon(self) -> None:
         if self._due:
