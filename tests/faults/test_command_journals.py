@@ -124,6 +124,31 @@ def test_what_a_command_had_changed_when_the_program_was_killed_is_in_the_log_as
     assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a": "a\n", "b": "b\n"}
 
 
+KILLED_BEFORE_IT_RECORDS = """
+import os, signal
+from surehand.history import command_changes
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+command_changes.record = die
+"""
+
+
+def test_a_command_that_had_ended_when_its_program_was_killed_is_in_the_log_as_recorded_late(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "a").write_text("a\n")
+    code = KILLED_BEFORE_IT_RECORDS + PROGRAM
+    ended = subprocess.run([sys.executable, "-c", code, str(workspace), "echo new > a"], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    while True:  # its keeper ends just after it
+        changes = surehand(workspace, "log")["changes"]
+        if changes:
+            break
+    assert [(each["tool"], each["note"]) for each in changes] == [("Bash", "recorded late")]
+    surehand(workspace, "undo")
+    assert (workspace / "a").read_text() == "a\n"
+
+
 KILLED_BEFORE_ITS_JOURNAL_GOES = """
 import os, signal
 from surehand.commands.session import Shells

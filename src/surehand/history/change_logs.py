@@ -2,7 +2,8 @@
 
 A folder belongs to the program that made it and to the supervisor that writes in it; both hold a shared lock on it.
 When both are gone (`kill -9`), the next look at the history finds it unlocked and records what is there as an
-interrupted change. A folder is made whole under another name first, so that nobody takes a new one for abandoned.
+interrupted change, or as one recorded late where the command had ended (its list is read-only then). A folder is made
+whole under another name first, so that nobody takes a new one for abandoned.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import marshal
 import mmap
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -157,8 +159,11 @@ class ChangeLog:
         self.folder = folder
         self.entries: dict[str, Entry] = {}
         """By path; a record that was cut off in the middle is none."""
+        self.ended = False
+        """Whether the command had ended when its keeper closed the list."""
         try:
             with open(os.path.join(folder, LIST), "rb") as file:
+                self.ended = not os.fstat(file.fileno()).st_mode & stat.S_IWUSR
                 self._list = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (FileNotFoundError, ValueError):  # there is none, or nothing in it
             self._list = b""

@@ -34,7 +34,9 @@ KEPT_TOTAL: Final = 128 * 1024 * 1024
 LOOKED_AT: Final = 50_000
 """Files looked at for changes past the recorder, after a program with several threads changed something."""
 INTERRUPTED: Final = "interrupted"
-"""The note of a change whose program was killed before it was brought in."""
+"""The note of a change whose command was killed with its program or its keeper."""
+LATE: Final = "recorded late"
+"""The note of a change that was brought in after its command had ended: what others did since may be part of it."""
 _BLOCK: Final = 1 << 20
 _AT_ONCE: Final = 1 << 20
 """Bytes of small contents that are brought into the database together."""
@@ -184,7 +186,7 @@ def recover_commands(history: History, base: str) -> list[str]:
     for folder, about in change_logs.find_abandoned_logs(base):
         log = ChangeLog(folder)
         change_logs.free_reserve(folder)
-        who = Author(*about["who"], note=INTERRUPTED)
+        who = Author(*about["who"], note=LATE if log.ended else INTERRUPTED)
         if find_recorded(history, log, who) is None:
             if about["forbidden"]:
                 put_back(log, within(about["forbidden"]))

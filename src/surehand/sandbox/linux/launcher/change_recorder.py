@@ -126,14 +126,19 @@ class ChangeRecorder:
         self._written = os.fstat(self._list).st_size
         self._git.clear()
 
-    def finish(self) -> dict[str, Any]:
-        """Close the list; return how it went. Changes that follow belong to no list."""
+    def finish(self, *, ended: bool = True) -> dict[str, Any]:
+        """Close the list; return how it went. Changes that follow belong to no list.
+
+        The list of a command that has `ended` is made read-only: whoever brings it in later knows that it is whole.
+        """
         if self.folder < 0:
             return {"count": 0, "lost": "", "git": [], "threads": False}
         for path in list(self._unwritten):
             self._write_down(path)
         for path in self._unwritten:
             self._unkept[path] = "no room for the list of changes"
+        if ended and self.entries:
+            _seal(self._list)
         os.close(self._list)
         os.close(self.folder)
         self.folder, count, self.entries = -1, len(self.entries), {}
@@ -381,6 +386,14 @@ def _limit(folder: int) -> int:
         return _BYTES
     with os.fdopen(descriptor, "rb") as file:
         return marshal.load(file)["limit"]
+
+
+def _seal(list: int) -> None:
+    """Make a list read-only: that takes no room, so that it can also be done on a full disk."""
+    try:
+        os.fchmod(list, 0o400)
+    except OSError:
+        pass  # it counts as cut off
 
 
 def _clone(source: int, target: int) -> bool:

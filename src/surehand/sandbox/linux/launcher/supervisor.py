@@ -24,6 +24,7 @@ else:
     import _signal
 
 _KILL = 9
+_LET_GO = "the program let go of it"
 _WATCH_S = 0.25
 _EVENTS = 8
 _LOOKS_A_SECOND = 4
@@ -244,7 +245,7 @@ class Supervisor:
         match messages.receive(self.line):
             case None:
                 poll.unregister(self.line.fileno())
-                self.reason = "the program let go of it"
+                self.reason = _LET_GO
                 self._signal(_KILL)
             case ("signal", int(number)), _:
                 self._signal(number)
@@ -355,7 +356,7 @@ class Supervisor:
             "left": left,
             "reason": self.reason,
             "error": self.error,
-            "change_log": self.recorder.finish() if self.recorder else None,
+            "change_log": self.recorder.finish(ended=self.reason != _LET_GO) if self.recorder else None,
         }
         return self._tell(("ended", report))
 
