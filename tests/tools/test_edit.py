@@ -354,6 +354,15 @@ def test_kana_are_japanese_also_where_chinese_has_them_in_the_same_bytes(bench: 
     assert path.read_bytes() == "# 日本\nx = '表示'\n".encode("euc_jp")
 
 
+def test_a_text_whose_alphabets_are_switched_by_escapes_is_not_edited(bench: Workbench) -> None:
+    data = "# 日本語 F|K\nx = 1\n".encode("iso2022_jp")
+    path = bench.put("a", data)
+    for old, new in (("F|K", "G"), ("x = 1", "x = 'é'"), ("日本", "東京")):  # the first are bytes of a character too
+        assert refused(bench, "a", old, new) == (6, 5)
+    assert "iconv" in failure(lambda: bench.write("a", "x = 'é'\n")).hint
+    assert path.read_bytes() == data
+
+
 def test_half_a_character_is_refused(bench: Workbench) -> None:
     bench.put("a", "x\n")
     assert refused(bench, "a", "x", "\ud83d") == (1, 1)

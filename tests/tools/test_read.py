@@ -208,6 +208,7 @@ def test_unicode_in_any_form_and_with_any_line_ends_is_read(
         ("latin-1", "Voilà un été très agréable, où l'on déjeune à côté du café.\nGarçon!\n" * 5),
         ("cp1251", "Это обычный русский текст для проверки кодировки.\nВторая строка.\n" * 5),
         ("cp932", "これは日本語のテキストです。文字コードの判定を確認します。\n二行目。\n" * 5),
+        ("iso2022_jp", "Subject: 日本語のテキスト, price $B\n二行目。\n" * 5),
     ],
 )
 def test_text_in_older_encodings_is_read_and_the_encoding_said(
@@ -217,6 +218,13 @@ def test_text_in_older_encodings_is_read_and_the_encoding_said(
     result = read(ctx, "a.txt")
     assert result.data["content"] == text.rstrip("\n")
     assert "(read as " in result.output
+
+
+def test_colours_of_a_terminal_are_no_other_encoding(ctx: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\x1b[31mred\x1b[0m\nESC dollar: \x1b$ and \x1b$B odd\n")
+    result = read(ctx, "a.txt")
+    assert "red" in result.output
+    assert "(read as " not in result.output
 
 
 def test_a_stray_byte_does_not_turn_utf_8_into_something_else(ctx: ToolContext, tmp_path: Path) -> None:

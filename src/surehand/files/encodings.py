@@ -33,6 +33,18 @@ _FEW: Final = 16
 _KANA: Final = "[\u3040-\u30ff]"
 
 
+ESCAPES: Final = b"\x1b$"
+"""How Japanese text in seven bits says that two bytes stand for a character from there on."""
+
+
+def find_escaped_codec(data: bytes) -> str | None:
+    """Return the codec of a text that switches between alphabets by escapes (mail, old files); None for any other.
+
+    Where a character begins in it depends on all that stands before in its line.
+    """
+    return "iso2022_jp" if ESCAPES in data and data.isascii() and _reads(data, "iso2022_jp") else None
+
+
 def named_codec(name: str) -> str | None:
     """Return the codec a caller names, as Python calls it; None for one that files are not edited in."""
     try:

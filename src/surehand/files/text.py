@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from surehand.core.frozen import frozen
-from surehand.files.encodings import LEGACY, PAIRS, guess_beside_strays, guesses, western
+from surehand.files.encodings import LEGACY, PAIRS, find_escaped_codec, guess_beside_strays, guesses, western
 from surehand.files.streamed import Bytes, LargeBytes, Part, Streamed, join_parts
 
 Newline = Literal["\n", "\r\n", "\r"]
@@ -55,12 +55,17 @@ class Encoding:
     @property
     def label(self) -> str:
         """The name a person knows it by."""
-        return self.codec.replace("_", "-") + (" with BOM" if self.bom else "")
+        return ("iso-2022-jp" if self.has_escapes else self.codec.replace("_", "-")) + (" with BOM" if self.bom else "")
 
     @property
     def self_synchronizing(self) -> bool:
         """Whether an encoded string can only be found between characters, never inside one."""
         return self.codec == "utf-8" or self.unit > 1 or bool(re.match(_SINGLE_BYTE, self.codec))
+
+    @property
+    def has_escapes(self) -> bool:
+        """Whether escapes switch between alphabets, so that bytes alone do not tell what they stand for."""
+        return self.codec == "iso2022_jp"
 
     @property
     def feed(self) -> bytes:
@@ -107,7 +112,10 @@ def detect(data: Bytes) -> Encoding | None:
     if b"\0" in data[:HEAD_BYTES]:
         return next((encoding for encoding in _BARE_WIDE if _is_wide(data, encoding)), None)
     if data.isascii():
-        return None if _mostly_control(data) else UTF8
+        if _mostly_control(data):
+            return None
+        escaped = find_escaped_codec(data)
+        return UTF8 if escaped is None else Encoding(escaped)
     if _decodes(data, UTF8):
         return UTF8
     if _mostly_control(data):

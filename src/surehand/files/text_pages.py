@@ -7,7 +7,7 @@ from typing import Final
 
 from surehand.core.frozen import frozen
 from surehand.files import lines
-from surehand.files.encodings import is_weak_guess
+from surehand.files.encodings import find_escaped_codec, is_weak_guess
 from surehand.files.sniff import wide_encoding
 from surehand.files.text import UTF8, Encoding, detect, mostly_valid, only_returns
 
@@ -68,7 +68,10 @@ class TextFile:
         invalid, weak = 0, False
         try:
             shown, text = numbered.decode("ascii" if self.named else "utf-8"), content.decode()
+            plain = self.named is not None or find_escaped_codec(content) is None
         except UnicodeDecodeError:
+            plain, shown, text = False, "", ""
+        if not plain:
             sample = self._sample(content)
             text, encoding, invalid = decode_text(content, sample, self.named)
             weak = self.named is None and encoding.codec != "utf-8" and is_weak_guess(sample, encoding.codec)
@@ -125,6 +128,8 @@ def decode_text(
     encoding looked for (in `sample`, when that says more than the content alone).
     """
     text = content.decode("utf-8", "replace")
+    if named is None and (escaped := find_escaped_codec(content)):
+        return content.decode(escaped), Encoding(escaped), 0
     if named is None and mostly_valid(text):
         return _without_mark(content, text), UTF8, text.count("\ufffd")
     encoding = named or detect(content if sample is None else sample) or Encoding("latin_1")

@@ -165,6 +165,10 @@ def is_plain_file(write: FileWrite) -> Problem | None:
     if encoding is None:
         message = f"{write.path} is a binary file; it cannot be edited as text."
         return Problem(5, message, "Use Bash with a tool made for its format.", {"reason": "binary"})
+    if encoding.has_escapes:
+        message = f"{write.path} is {encoding.label}, which is read but not edited: a change could garble its line."
+        hint = "Nothing was changed. Convert it with Bash (iconv -f iso-2022-jp -t utf-8), edit that, convert it back."
+        return Problem(5, message, hint, {"reason": "encoding"})
     write.encoding = encoding
     return None
 

@@ -403,7 +403,7 @@ class FileWrite:
     def _read_large(self) -> tuple[LargeBytes, str] | None:
         """Return a large file's bytes and their digest without holding them; None where they must be held."""
         guessed = detect(os.pread(self.fd, HEAD_BYTES, 0))
-        if guessed is None or guessed.unit > 1 or self.named not in ("", "utf-8"):
+        if guessed is None or guessed.unit > 1 or guessed.has_escapes or self.named not in ("", "utf-8"):
             return None
         return snapshot(self.folder, self.fd)
 
