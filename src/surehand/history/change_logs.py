@@ -160,7 +160,7 @@ class ChangeLog:
         self.entries: dict[str, Entry] = {}
         """By path; a record that was cut off in the middle is none."""
         self.ended = False
-        """Whether the command had ended when its keeper closed the list."""
+        """Whether the command had ended when its supervisor closed the list."""
         try:
             with open(os.path.join(folder, LIST), "rb") as file:
                 self.ended = not os.fstat(file.fileno()).st_mode & stat.S_IWUSR

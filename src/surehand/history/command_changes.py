@@ -34,7 +34,7 @@ KEPT_TOTAL: Final = 128 * 1024 * 1024
 LOOKED_AT: Final = 50_000
 """Files looked at for changes past the recorder, after a program with several threads changed something."""
 INTERRUPTED: Final = "interrupted"
-"""The note of a change whose command was killed with its program or its keeper."""
+"""The note of a change whose command was killed with its program or its supervisor."""
 LATE: Final = "recorded late"
 """The note of a change that was brought in after its command had ended: what others did since may be part of it."""
 _BLOCK: Final = 1 << 20
