@@ -12,11 +12,12 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
 
 _IDLE_S: Final = 30.0
+_Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None]]"
 
 
 class Workers:
@@ -24,9 +25,8 @@ class Workers:
 
     def __init__(self, name: str = "surehand") -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._idle = 0
-        self._lock = threading.Lock()
+        self._idle: list[_Jobs] = []
+        """One queue per thread that waits, the latest last: it takes the next job, what it needs is still at hand."""
 
     def submit(self, function: Callable[[], Any], waiter: asyncio.Future[None] | None = None) -> asyncio.Future[Any]:
         """Run `function` in a thread; the future may be cancelled, the thread goes on. At its end `waiter` is woken."""
@@ -44,35 +44,38 @@ class Workers:
             except RuntimeError:
                 pass  # the loop closed while the thread worked; nobody waits any more
 
-        with self._lock:
-            start = self._idle == 0
-            if not start:
-                self._idle -= 1
-        if start:
-            try:
-                threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True).start()
-            except RuntimeError:
-                raise ToolFailure(
-                    "the system cannot start more threads: Resource temporarily unavailable",
-                    code="tool_unavailable",
-                    hint="Too many processes are running; end some, then try again.",
-                ) from None
-        self._jobs.put(job)
+        try:
+            jobs = self._idle.pop()
+        except IndexError:
+            jobs = self._start_thread()
+        jobs.put(job)
         return future
 
-    def _serve(self) -> None:
+    def _start_thread(self) -> _Jobs:
+        jobs: _Jobs = queue.SimpleQueue()
+        try:
+            threading.Thread(target=self._serve, args=(jobs,), name=f"{self._name}-worker", daemon=True).start()
+        except RuntimeError:
+            raise ToolFailure(
+                "the system cannot start more threads: Resource temporarily unavailable",
+                code="tool_unavailable",
+                hint="Too many processes are running; end some, then try again.",
+            ) from None
+        return jobs
+
+    def _serve(self, jobs: _Jobs) -> None:
         while True:
             try:
-                job = self._jobs.get(timeout=_IDLE_S)
+                job = jobs.get(timeout=_IDLE_S)
             except queue.Empty:
-                with self._lock:
-                    if self._idle == 0:
-                        continue  # a job was just promised to this thread
-                    self._idle -= 1
+                try:
+                    self._idle.remove(jobs)
+                except ValueError:
+                    continue  # a job was just promised to this thread
                 return
             job()
-            with self._lock:  # not sooner: a thread that still winds up takes the next job twice as late as a fresh one
-                self._idle += 1
+            # Not sooner: a thread that still winds up takes the next job twice as late as another.
+            self._idle.append(jobs)
 
 
 def _set_outcome(
