@@ -327,6 +327,8 @@ class Surehand:
         """Stop the calls under way, then end everything this application started; a call after that is refused."""
         await self.executor.underway.close()  # whoever closes from inside a call is stopped here, with that call
         try:
+            if "servers" in vars(self):
+                await self.servers.close()  # before the sandbox that some of them run in
             await self.session.close()
             cards = (self.registry.card(name) for name in self.registry)
             await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
 from surehand.sandbox import protocol
-from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(not protocol.available(), reason="nothing contains commands here")
@@ -47,20 +45,6 @@ async def script(app: Surehand, text: str) -> ToolResult:
         path.unlink()
     assert result.error is None or result.error.code != "permission_denied"
     return result
-
-
-@pytest.fixture(params=["namespaces", "landlock alone"])
-def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to contain a command."""
-    here = probe.abilities()
-    if request.param == "namespaces" and not here.namespaces:
-        pytest.skip("no namespaces here")
-    if request.param == "landlock alone":
-        if not (here.landlock and here.seccomp):
-            pytest.skip("no Landlock here")
-        fields: dict[str, Any] = {name: getattr(here, name) for name in type(here).__slots__}
-        monkeypatch.setattr(probe, "abilities", lambda: type(here)(**{**fields, "namespaces": False}))
-    return request.param
 
 
 # What a command writes into the repository it stands in, and what must not be there afterwards.

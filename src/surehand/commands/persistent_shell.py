@@ -17,7 +17,7 @@ from surehand.commands.shell_state import TELLS, Memory
 from surehand.core.frozen import frozen
 from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, bash
 from surehand.sandbox.linux.client import Launcher
-from surehand.sandbox.linux.command_run import Run, open_change_log
+from surehand.sandbox.linux.command_run import Run
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -146,7 +146,7 @@ class ShellWithMemory:
             self._at_first = frozenset(self._read_report(0).split("\n"))
         self._reported, self._reports = self._loop.create_future(), b""
         if change_log is not None:
-            await self._begin_change_log(change_log)
+            await self._run.begin_change_log(change_log)
         elif not self._quiet:
             await self._run.ask(("finish log",))  # nothing is to be kept of what it does unasked
         self._quiet = True
@@ -174,13 +174,6 @@ class ShellWithMemory:
     def _read_report(self, begin: int) -> str:
         """Return what the shell put down after its order."""
         return os.fsdecode(os.pread(self._order, os.fstat(self._order).st_size - begin, begin))
-
-    async def _begin_change_log(self, folder: str) -> None:
-        descriptor = open_change_log(folder)
-        try:
-            await self._run.ask(("begin log",), [descriptor])
-        finally:
-            os.close(descriptor)
 
     def _read_reports(self) -> None:
         try:

@@ -13,6 +13,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from surehand.commands.collect_changes import KEPT_HINT, put_back_message
+from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.call import ToolResult
@@ -62,7 +64,7 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
     }
     content = json.dumps(order).encode()
     if (launcher := await _sandbox_for(tool, function.__module__, ctx)) is not None:
-        answer, code, why = await _run_contained(launcher, content, ctx)
+        answer, code, why = await _run_contained(launcher, content, tool.name, ctx)
     else:
         answer, code, why = *await _run_as_user(content, ctx), ""
     if not answer:
@@ -103,16 +105,21 @@ def _own_code(module: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tops))
 
 
-async def _run_contained(launcher: Runner, order: bytes, ctx: ToolContext) -> tuple[bytes, int, str]:
-    """Run the child in the sandbox; return its answer, its exit code, and why it was ended if it was."""
+async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolContext) -> tuple[bytes, int, str]:
+    """Run the child in the sandbox; return its answer, its exit code, and why it was ended if it was.
+
+    A tool that changed what none may has failed, whatever it answers.
+    """
     environment = ctx.session.keep(SHELLS).environment(ctx.call.id) | installation.find_library_paths()
+    watch = ProgramWatch(ctx.session, launcher, name)
     reader, writer = os.pipe()
     try:
         # The order is found at number 10, as a script is, and the way back at 11.
         command = Command((sys.executable, "-c", _CHILD, "10", "11"), ctx.cwd, environment, order, (writer,))
-        run = launcher.run(command, _print, _print)
+        run = launcher.run(command, _print, _print, change_log=watch.change_log)
     except BaseException:
         os.close(reader)
+        await watch.tell_finish(None)
         raise
     finally:
         os.close(writer)
@@ -121,7 +128,10 @@ async def _run_contained(launcher: Runner, order: bytes, ctx: ToolContext) -> tu
     except asyncio.CancelledError:
         run.stop("cancelled", 0.0)
         await asyncio.shield(run.finish())
+        await watch.tell_finish(run.ended)
         raise
+    if found := await watch.finish(ended):
+        raise ToolFailure(put_back_message(name, found), hint=KEPT_HINT)
     return answer, ended.exit_code, ended.stopped
 
 

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
@@ -115,8 +116,13 @@ class ShellHook(Extension):
         words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
         environment = self._session.keep(SHELLS).environment("hook")
         out, err = _Kept(), _Kept()
-        run = launcher.run(Command(words, self._cwd, environment, script=said), out.feed, err.feed)
-        ended = await run.finish(self._settings.timeout)
+        watch = ProgramWatch(self._session, launcher, self.name)
+        command = Command(words, self._cwd, environment, script=said)
+        run = launcher.run(command, out.feed, err.feed, change_log=watch.change_log)
+        try:
+            ended = await run.finish(self._settings.timeout)
+        finally:
+            await watch.tell_finish(run.ended)
         if ended.stopped == "timeout":
             raise TimeoutError(f"the command did not end within {self._settings.timeout:g} s{_LIFTED}")
         errors = err.text()

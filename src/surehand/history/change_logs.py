@@ -181,6 +181,11 @@ class ChangeLog:
             path, kind, mode, target, kept, _links, _mtime = marshal.loads(data[begin - record : begin])
             self.entries[os.fsdecode(path)] = Entry(kind, mode, os.fsdecode(target), kept, begin, position)
 
+    @property
+    def began_ns(self) -> int:
+        """When the command began: nothing that it changed has an earlier time of change."""
+        return os.stat(os.path.join(self.folder, ABOUT)).st_mtime_ns
+
     def small_content(self, entry: Entry) -> bytes:
         """Return a content that stands in the list."""
         return self._list[entry.begin : entry.end]

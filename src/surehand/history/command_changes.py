@@ -157,7 +157,7 @@ def changed_unrecorded(log: ChangeLog, roots: Sequence[str]) -> str:
     A program with several threads can change the path of a call between the recorder's look and the kernel's.
     """
     known = log.entries
-    began = os.stat(os.path.join(log.folder, change_logs.ABOUT)).st_mtime_ns
+    began = log.began_ns
     files = islice(_files_below(roots), LOOKED_AT)
     found = sorted(path for path in files if path not in known and _changed_at(path) > began)
     if not found:

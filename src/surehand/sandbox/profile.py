@@ -256,15 +256,29 @@ def trespasses(paths: Iterable[str]) -> list[str]:
     return made
 
 
-def take_out(git_dirs: Iterable[str], profile: SandboxProfile) -> list[str]:
+def take_out(git_dirs: Iterable[str], profile: SandboxProfile, since_ns: int = 0) -> list[str]:
     """Remove from repositories what a command made and would run as the user; return these files and settings.
 
     These are hooks, git's own examples apart, settings that are not known to be harmless, and what leads to others.
+    With `since_ns`, those that came or changed since then.
     """
     found = leftovers(git_dirs, profile.roots, frozenset((*profile.read_only, *profile.forbidden)))
+    found = [each for each in found if not since_ns or _changed_since(each.path, profile.roots, since_ns)]
     for each in found:
         remove_tree(each.path)
         if each.instead is not None:
             with open(os.open(each.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
                 file.write(each.instead)
     return [str(each) for each in found]
+
+
+def _changed_since(path: str, roots: Sequence[str], since_ns: int) -> bool:
+    """Tell whether a path, or a folder that it came with, has changed since; nobody can set back the time of that."""
+    while inside(path, roots) and path not in roots:
+        try:
+            if os.lstat(path).st_ctime_ns >= since_ns:
+                return True
+        except OSError:
+            return True
+        path = os.path.dirname(path)
+    return False

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from surehand.commands.collect_changes import ChangeCollector
 from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, mark_stderr
 from surehand.commands.output_text import binary_kind, decode_output, stray_note, whole_characters
 from surehand.commands.session import SHELLS
@@ -20,7 +21,6 @@ from surehand.core.tasks import Status as BoardStatus
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Run
 from surehand.tools.bash_command import BashArgs, change_log_of, command_of, describe, why_unrecorded
-from surehand.tools.collect_changes import ChangeCollector
 from surehand.tools.tasks import BOARD
 
 if TYPE_CHECKING:

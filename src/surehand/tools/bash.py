@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands import input_prompts
+from surehand.commands.collect_changes import ChangeCollector
 from surehand.commands.session import SHELLS, Shells, sandbox_missing
 from surehand.commands.tracked_commits import Staging
 from surehand.core.call import ToolResult
@@ -37,7 +38,6 @@ from surehand.tools.bash_command import (
     why_unrecorded,
 )
 from surehand.tools.bash_result import Call, Outcome, Printed, result
-from surehand.tools.collect_changes import ChangeCollector
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 

@@ -134,9 +134,9 @@ class Workshop:
 
     async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run a version of a tool in a process of its own and return its result."""
+        from surehand.commands.collect_changes import ChangeCollector  # lazy: collect_changes, 40 ms
         from surehand.commands.output import Stream  # lazy: output, 4 ms
         from surehand.commands.session import SHELLS  # lazy: session, 40 ms
-        from surehand.tools.collect_changes import ChangeCollector  # lazy: collect_changes, 40 ms
 
         shells = self._session.keep(SHELLS)
         launcher = await (shells.launcher() if version.changes_files else self._reading())
@@ -275,7 +275,7 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
     if recorded is None:
         return result
     if recorded.put_back:
-        from surehand.tools.collect_changes import KEPT_HINT, put_back_message  # lazy: collect_changes, 40 ms
+        from surehand.commands.collect_changes import KEPT_HINT, put_back_message  # lazy: collect_changes, 40 ms
 
         raise ToolFailure(put_back_message(name, recorded.put_back), hint=KEPT_HINT)
     undo = (

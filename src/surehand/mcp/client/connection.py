@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, cast
 
 from surehand import __version__
+from surehand.commands.collect_changes import KEPT_HINT, put_back_message
+from surehand.core.call import ToolError
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.installation import explain_missing_module
 from surehand.core.session import Session
@@ -68,6 +70,7 @@ class Connection:
         self._attempted = asyncio.Event()
         self._refresh = asyncio.Event()
         self._lost = asyncio.Event()
+        self._look: Callable[[], Awaitable[tuple[str, ...]]] | None = None
 
     @property
     def name(self) -> str:
@@ -115,6 +118,14 @@ class Connection:
         except (RuntimeError, ValueError, OSError) as problem:  # an answer that does not fit what the server promised
             raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {_plain(problem)}") from problem
         return convert.plain(result)
+
+    async def revert_leftovers(self) -> ToolError | None:
+        """Revert what a contained server has changed and no program may; return what is said of that."""
+        if self._look is None or not (found := await self._look()):
+            return None
+        message = put_back_message(f"the MCP server {self.name}", found)
+        self._session.emit("note", message=message)
+        return ToolError("execution_error", message, KEPT_HINT)
 
     def _make_failure(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
@@ -263,12 +274,13 @@ class Connection:
         env = {name: fill(value) for name, value in own.env.items()}
         command, args = fill(own.command or ""), [fill(word) for word in own.args]
         if own.sandbox:
-            running = contained(self._session, command, args, env)
+            running = contained(self._session, self.name, command, args, env)
         elif own.project and self._session.settings.sandbox.project_servers:
-            running = of_project(self._session, command, args, env)
+            running = of_project(self._session, self.name, command, args, env)
         else:
             running = piped(command, args, env, self._session.workspace)
         async with running as pipe:
+            self._look = pipe.look
             yield self._make_client(OverPipe(pipe)), pipe.lines.ended, pipe.why_ended
 
     @asynccontextmanager

@@ -248,7 +248,12 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
 
     async def run(args: Any, ctx: ToolContext) -> ToolResult:
         approved.approve(name, said)
-        shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
+        try:
+            shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
+        finally:
+            reverted = await connection.revert_leftovers()
+        if reverted is not None:
+            return _fail(parse_result(shape, server, ctx.session.settings.engine.output_limit), reverted)
         if promised is not None and not shape.get("isError"):
             await asyncio.to_thread(_check_promise, shape.get("structuredContent"), promised, own_name, server)
         return parse_result(shape, server, ctx.session.settings.engine.output_limit)
@@ -274,6 +279,11 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
         preview=preview,
         health_check=health,
     )
+
+
+def _fail(result: ToolResult, error: ToolError) -> ToolResult:
+    """Return a server's answer as a failure, because of what the server did beside it."""
+    return replace(result, ok=False, error=error, output=f"{result.output}\n[{error.text}]".lstrip(), content=())
 
 
 def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str) -> None:

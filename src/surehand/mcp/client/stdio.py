@@ -14,12 +14,13 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from surehand import sandbox
 from surehand.commands import environment
+from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.errors import ToolFailure
@@ -60,6 +61,8 @@ class Pipe:
         self._stderr = bytearray()
         self.explain: Callable[[], str] = str
         """Says what else may be why the server ended."""
+        self.look: Callable[[], Awaitable[tuple[str, ...]]] = _find_nothing
+        """Reverts what the server has changed so far and no program may, and returns that."""
 
     @property
     def stderr(self) -> str:
@@ -91,6 +94,11 @@ class Pipe:
         last = self.stderr.strip().splitlines()[-1:]
         said = f"; its last words: {visible(last[0][:300], lines=False)}" if last else ""
         return (f"it ended with code {code}" if code is not None else "it closed its output") + said + self.explain()
+
+
+async def _find_nothing() -> tuple[str, ...]:
+    """A server that runs as the user may change what the user may."""
+    return ()
 
 
 @asynccontextmanager
@@ -129,17 +137,22 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
     try:
         yield pipe
     finally:
-        closing = asyncio.ensure_future(end.close())
         try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            await asyncio.wait({closing})
-            raise
+            await _finish_even_if_cancelled(end.close())
         finally:
             reading_stderr.cancel()
             transport: Any = getattr(process, "_transport", None)
             if transport is not None:
                 transport.close()
+
+
+async def _finish_even_if_cancelled(ending: Coroutine[Any, Any, None]) -> None:
+    closing = asyncio.ensure_future(ending)
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait({closing})
+        raise
 
 
 def _find_program(command: str, env: Mapping[str, str], cwd: str) -> str:
@@ -239,7 +252,7 @@ class _Fed:
 
 @asynccontextmanager
 async def of_project(
-    session: Session, command: str, args: Sequence[str], env: Mapping[str, str]
+    session: Session, name: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
     """Run a server that a project names, contained where that can be, for as long as the block lasts."""
     session.keep(SHELLS).show(_list_named_paths(command, args))
@@ -252,7 +265,7 @@ async def of_project(
     own = {"TMPDIR": session.keep(SHELLS).private_dir, "XDG_CACHE_HOME": cache}
     own |= {name: os.path.join(cache, folder) for name, folder in _CACHES.items()}
     try:
-        async with _run(launcher, session.workspace, command, args, {**own, **env}) as pipe:
+        async with _run(session, launcher, name, command, args, {**own, **env}) as pipe:
             pipe.explain = lambda: _explain_end(pipe, launcher)
             yield pipe
     finally:
@@ -285,7 +298,7 @@ _LIFTED: Final = (
 
 @asynccontextmanager
 async def contained(
-    session: Session, command: str, args: Sequence[str], env: Mapping[str, str]
+    session: Session, name: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
     """Run a server in the sandbox for as long as the block lasts; raise ToolFailure where there is none."""
     session.keep(SHELLS).show(_list_named_paths(command, args))
@@ -296,22 +309,24 @@ async def contained(
             code="tool_unavailable",
             hint="`surehand doctor` says why; `sandbox = false` for the server runs it without.",
         )
-    async with _run(launcher, session.workspace, command, args, env) as pipe:
+    async with _run(session, launcher, name, command, args, env) as pipe:
         yield pipe
 
 
 @asynccontextmanager
 async def _run(
-    launcher: Runner, cwd: str, command: str, args: Sequence[str], env: Mapping[str, str]
+    session: Session, launcher: Runner, name: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
+    watch = ProgramWatch(session, launcher, f"the MCP server {name}")
     reading, writing = os.pipe()
     fed = _Fed()
     words = (bash(), "-c", _TAKE_INPUT, "bash", command, *args)
-    order = Command(words, cwd, environment.clean_environment(os.environ, env), descriptors=(reading,))
+    order = Command(words, session.workspace, environment.clean_environment(os.environ, env), descriptors=(reading,))
     try:
-        run = launcher.run(order, fed.feed, fed.feed_stderr)
+        run = launcher.run(order, fed.feed, fed.feed_stderr, change_log=watch.change_log)
     except BaseException:
         os.close(writing)
+        await watch.tell_finish(None)
         raise
     finally:
         os.close(reading)
@@ -324,10 +339,16 @@ async def _run(
     pipe = fed.pipe = Pipe(
         fed.reader, writer, lambda: run.stop("broken", 0.0), lambda: run.ended and run.ended.exit_code
     )
-    try:
-        yield pipe
-    finally:
+    pipe.look = lambda: watch.look(run)
+
+    async def close() -> None:
         transport.close()
         await asyncio.wait({ending}, timeout=CLOSE_S)
         run.stop("closed", CLOSE_S)
         await asyncio.wait({ending}, timeout=2 * CLOSE_S)
+        await watch.tell_finish(run.ended)
+
+    try:
+        yield pipe
+    finally:
+        await _finish_even_if_cancelled(close())

@@ -8,7 +8,7 @@ import marshal
 import os
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, start_failure
@@ -94,6 +94,14 @@ class Run(CommandRun):
         self._answers.append(answer)
         self.supervisor.tell(message, descriptors)
         return await answer
+
+    async def begin_change_log(self, folder: str) -> Mapping[str, Any] | None:
+        """Have what it changes from now on written down in another folder; return the facts of the log before."""
+        descriptor = open_change_log(folder)
+        try:
+            return await self.ask(("begin log",), [descriptor])
+        finally:
+            os.close(descriptor)
 
     def take_answer(self, answer: Any) -> None:
         """Take the answer of the launcher."""

@@ -144,6 +144,12 @@ class ChangeRecorder:
         self.folder, count, self.entries = -1, len(self.entries), {}
         return {"count": count, "lost": self._explain_uncovered(), "git": list(self._git), "threads": self.threads}
 
+    def change(self, folder: int) -> dict[str, Any]:
+        """Close the list and start another; no change falls between them. Return how the first went."""
+        facts = self.finish()
+        self.begin(folder)
+        return facts
+
     def _explain_uncovered(self) -> str:
         """Say what is not covered, and why."""
         named = [f"{os.fsdecode(path)} ({why})" for path, why in list(self._unkept.items())[:_NAMED]]

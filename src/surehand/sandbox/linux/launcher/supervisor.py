@@ -250,9 +250,7 @@ class Supervisor:
             case ("signal", int(number)), _:
                 self._signal(number)
             case ("begin log",), [folder]:
-                if self.recorder:
-                    self.recorder.begin(folder)
-                messages.send(self.line, ("answer", None))
+                messages.send(self.line, ("answer", self.recorder.change(folder) if self.recorder else None))
             case ("finish log",), _:
                 messages.send(self.line, ("answer", self.recorder.finish() if self.recorder else None))
             case _:

@@ -6,19 +6,21 @@ import asyncio
 import os
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files.protected_paths import git_paths, inside, within
+from surehand.git.protected_files import git_dirs_touched
 from surehand.sandbox import protocol
 from surehand.sandbox.profile import take_out, trespasses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from surehand.core.context import ToolContext
+    from surehand.core.session import Session
     from surehand.history.change_logs import ChangeLog
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.command import Ended
@@ -50,7 +52,9 @@ class ChangeCollector:
     async def collect(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
         """Revert what it may not change, record the rest in the history; return None if it changed nothing."""
         if self.change_log is None:
-            return _add_put_back(None, (*trespasses(self.absent), *self._remove_programs(ctx, ended, None)))
+            return _add_put_back(
+                None, revert_leftovers(ctx.session, self.profile, self.absent, ended and ended.change_log)
+            )
         recorded = await asyncio.shield(asyncio.to_thread(self._collect_log, ctx, self.change_log, ended))
         for each in recorded.files[:100] if recorded else ():
             change = recorded.change_id if recorded else ""
@@ -62,20 +66,8 @@ class ChangeCollector:
         from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
 
         log = ChangeLog(folder)
-        beyond = [path for path in self.absent if not inside(path, self.profile.roots)]
-        made = (*trespasses(beyond), *self._remove_programs(ctx, ended, log))
+        made = revert_leftovers(ctx.session, self.profile, self.absent, ended and ended.change_log, log)
         return _add_put_back(self._record_log(ctx, log, ended), made)
-
-    def _remove_programs(self, ctx: ToolContext, ended: Ended | None, log: ChangeLog | None) -> list[str]:
-        """Remove what repositories it made would run as the user (hooks, settings, links to others), and return it."""
-        if not self.profile.contained or (log is None and protocol.abilities().seccomp):
-            return []  # not contained, or it only looked
-        facts = ended.change_log if ended is not None and log is not None else None
-        if facts is None or facts["lost"] or log is None:
-            touched = git_paths(self.profile.roots)
-        else:
-            touched = [*map(os.fsdecode, facts["git"]), *log.entries]
-        return take_out(ctx.session.keep(SHELLS).touched_repositories(touched, self.profile), self.profile)
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
@@ -98,7 +90,7 @@ class ChangeCollector:
             if facts is not None and not facts["count"]:
                 ctx.session.keep(SHELLS).finish_change_log(log.folder)
                 return None
-            if (forbidden := self._make_forbidden(ctx)) is not None:
+            if (forbidden := find_forbidden(ctx.session, self.profile)) is not None:
                 back = put_back(log, forbidden)
             if facts is not None and facts["threads"]:
                 lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.profile.roots))))
@@ -119,13 +111,41 @@ class ChangeCollector:
             ctx.session.keep(SHELLS).release_change_log(log.folder)
         return _add_put_back(recorded, back)
 
-    def _make_forbidden(self, ctx: ToolContext) -> Callable[[str], bool] | None:
-        """Return a test for paths that no program may change; None if it may change all it reaches."""
-        kept, paths = ctx.session.keeps_as_is, self.profile.refused
-        if not paths:
-            return kept
-        refused = within(paths)
-        return refused if kept is None else lambda path: refused(path) or kept(path)
+
+def revert_leftovers(
+    session: Session,
+    profile: SandboxProfile,
+    absent: Sequence[str],
+    facts: Mapping[str, Any] | None,
+    log: ChangeLog | None = None,
+) -> tuple[str, ...]:
+    """Remove what a program made where nothing may be, and what its repositories would run as the user; return it.
+
+    These are hooks, settings, and links to others. `facts` is what its supervisor says of its change log. Where that
+    may not be all (a thread can change the path of a call after the supervisor's look), what came to lie in any
+    repository since the log began counts too.
+    """
+    made = trespasses(path for path in absent if log is None or not inside(path, profile.roots))
+    if not profile.contained or (log is None and protocol.abilities().seccomp):
+        return tuple(made)  # not contained, or it only looked
+    shells = session.keep(SHELLS)
+    if log is None:
+        return (*made, *take_out(shells.touched_repositories(git_paths(profile.roots), profile), profile))
+    if facts is not None:
+        touched = [*map(os.fsdecode, facts["git"]), *log.entries]
+        made += take_out(shells.touched_repositories(touched, profile), profile)
+    if facts is None or facts["lost"] or facts["threads"]:
+        made += take_out(git_dirs_touched(git_paths(profile.roots), profile.roots), profile, log.began_ns)
+    return tuple(made)
+
+
+def find_forbidden(session: Session, profile: SandboxProfile) -> Callable[[str], bool] | None:
+    """Return a test for paths that no program may change; None if it may change all it reaches."""
+    kept, paths = session.keeps_as_is, profile.refused
+    if not paths:
+        return kept
+    refused = within(paths)
+    return refused if kept is None else lambda path: refused(path) or kept(path)
 
 
 def _make_progress(ctx: ToolContext) -> Callable[[int, int], None]:
