@@ -65,7 +65,7 @@ class Decoder:
         if expanded is None:
             self._fault("a brace expression is odd or too long to be read")
             return [self._opaque(node, many="split")]
-        return [self._finish(each, node, names) for each in expanded]
+        return [self._finish(each, node, names) for each in expanded if each]  # an unquoted word of nothing vanishes
 
     def value(self, node: Node | None, names: Mapping[str, Word | None]) -> Word:
         """Return the word on the right of an assignment, or a redirect's: no splitting, no braces."""
