@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from surehand.core.errors import ToolFailure
+from surehand.files.openat2 import start_flush
 from surehand.files.streamed import Part, Streamed
 
 _PARTS_AT_ONCE: Final = 512
@@ -26,7 +27,7 @@ _NO_ATTRIBUTES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS
 
 
 def _always() -> None:
-    """Stand for a change that nobody can give up half-way."""
+    """Stand for a change that nobody can give up half-way, and for nothing to do meanwhile."""
 
 
 def temporary_name(change_id: str) -> str:
@@ -44,17 +45,22 @@ def replace_file(
     *,
     flush: bool = True,
     check_wanted: Callable[[], None] = _always,
+    meanwhile: Callable[[], object] = _always,
 ) -> os.stat_result:
     """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one.
 
-    `check_wanted` is called when all is ready but the rename; where it raises, the old file stays.
+    `meanwhile` is called while the bytes are on their way to the disk, `check_wanted` when all is ready but the rename;
+    where one of them raises, the old file stays.
     """
     fd = _create(folder, temporary, 0o600)
     try:
         write_all(fd, parts)
+        if flush:
+            start_flush(fd)
         keep_attributes(like, fd)
         if mode is not None:
             os.fchmod(fd, mode)
+        meanwhile()
         if flush:
             os.fsync(fd)
         written = os.fstat(fd)
@@ -77,13 +83,17 @@ def create_file(
     *,
     flush: bool = True,
     check_wanted: Callable[[], None] = _always,
+    meanwhile: Callable[[], object] = _always,
 ) -> os.stat_result:
     """Put `parts` into a new file; FileExistsError when the name is taken. `mode` None takes the user's default."""
     fd = _create(folder, temporary, 0o666)
     try:
         write_all(fd, parts)
+        if flush:
+            start_flush(fd)
         if mode is not None:
             os.fchmod(fd, mode)
+        meanwhile()
         if flush:
             os.fsync(fd)
         written = os.fstat(fd)

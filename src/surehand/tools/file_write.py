@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
@@ -47,6 +47,7 @@ from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
+from surehand.tools.beside import BESIDE_BYTES, close_beside, start_beside
 from surehand.tools.write_result import (
     describe_change,
     describe_preview,
@@ -57,11 +58,8 @@ from surehand.tools.write_result import (
 )
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from surehand.core.call import ToolResult
     from surehand.core.context import ToolContext
-    from surehand.core.session import Session
     from surehand.core.tool import Preview
     from surehand.tools.edit_checks import Check
 
@@ -70,9 +68,6 @@ _HELD_WHILE_ASKED_BYTES: Final = 256 * 1024
 """The largest file whose content stays in memory while somebody is asked about its change."""
 _PLACES_WHILE_ASKED: Final = 1000
 """The most places found in a larger file that are remembered meanwhile."""
-_BESIDE_BYTES: Final = 900_000
-"""From this size on the new bytes are hashed and described while they are written."""
-T = TypeVar("T")
 SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 
 
@@ -207,11 +202,12 @@ class FileWrite:
             self.data, self.digest, self.on_disk = self.on_disk, digest_of(self.on_disk), None
         if self.exists and self.is_unchanged:
             return make_unchanged_result(self)
-        digest = _start_beside(self, lambda: digest_parts(self.parts))
-        told = _start_beside(self, lambda: describe_change(self))
+        digest = start_beside(session, self.new_size, lambda: digest_parts(self.parts))
+        told = start_beside(session, self.new_size, lambda: describe_change(self))
         if self.on_disk is not None:
+            told()
             _save_for_editor(self, history, self.on_disk)
-        change_id, status = _replace(self, history, tool, digest)
+        change_id, status = _replace(self, history, tool, digest, told if self.new_size < BESIDE_BYTES else None)
         status = _show_to_editor(self, status)
         seen = Seen.of(digest(), status, exact=exact_times(self.folder), encoding=self.named)
         self.made = []  # they hold the file now
@@ -228,20 +224,12 @@ class FileWrite:
     def _let_go(self) -> None:
         """Close what is open. With its last descriptor a replaced file goes, and a large one takes its time."""
         self.forget()
-        if self.fd < 0 or self.status is None or self.status.st_size < _BESIDE_BYTES:
+        if self.fd < 0 or self.status is None or self.status.st_size < BESIDE_BYTES:
             self.close()
             return
-        held, self.fd = [self.fd], -1
+        held, self.fd = self.fd, -1
         self.close()
-
-        def close() -> None:
-            while held:
-                os.close(held.pop())
-
-        try:
-            self.ctx.session.keep(WRITE_THREAD).submit(close)
-        except (OSError, RuntimeError):  # no thread left; what stays in its queue finds nothing held
-            close()
+        close_beside(self.ctx.session, held)
 
     @property
     def is_unchanged(self) -> bool:
@@ -521,11 +509,17 @@ def _open_again(write: FileWrite) -> int:
     return os.open(write.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=write.folder)
 
 
-def _replace(write: FileWrite, history: History, tool: str, digest: Callable[[], str]) -> tuple[str, os.stat_result]:
-    """Write the change down, replace the file, confirm it."""
+def _replace(
+    write: FileWrite,
+    history: History,
+    tool: str,
+    digest: Callable[[], str],
+    meanwhile: Callable[[], object] | None = None,
+) -> tuple[str, os.stat_result]:
+    """Write the change down, replace the file, confirm it; `meanwhile` runs while the disk is busy."""
     size, before = write.new_size, write.state_before
     known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
-    if write.status is not None and size < _BESIDE_BYTES:
+    if write.status is not None and size < BESIDE_BYTES:
         known = FileState("file", digest(), stat.S_IMODE(write.status.st_mode), size)
     folders = [FileChange(path, ABSENT, FileState("directory", "", _mode(path))) for path in write.made]
     who = Author.of(write.ctx, tool, f"{'Change' if write.exists else 'Create'} {write.path}")
@@ -536,7 +530,7 @@ def _replace(write: FileWrite, history: History, tool: str, digest: Callable[[],
         after=write.parts,
         splices=write.splices,
     )
-    status = _put_or_abandon(write, history, pending)
+    status = _put_or_abandon(write, history, pending, meanwhile or _do_nothing)
     if known is not None:
         history.commit(pending)
         return pending.id, status
@@ -549,12 +543,18 @@ def _mode(path: str) -> int:
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
-def _put_or_abandon(write: FileWrite, history: History, pending: Pending) -> os.stat_result:
+def _do_nothing() -> None:
+    """Leave the time that the disk takes unused."""
+
+
+def _put_or_abandon(
+    write: FileWrite, history: History, pending: Pending, meanwhile: Callable[[], object]
+) -> os.stat_result:
     """Replace the file; where that fails, strike the change from the history and say why."""
     try:
         if write.status is not None:
             history.adopt(pending, write.folder, write.name, write.data, write.status.st_nlink)
-        return _put(write, pending)
+        return _put(write, pending, meanwhile)
     except BaseException as problem:
         others = isinstance(problem, FileExistsError)  # what is there is somebody else's
         if history.abandon(pending, write.folder, may_have_happened=not others):
@@ -566,33 +566,9 @@ def _put_or_abandon(write: FileWrite, history: History, pending: Pending) -> os.
         raise
 
 
-def _put(write: FileWrite, pending: Pending) -> os.stat_result:
-    wanted = write.ctx.check_wanted
+def _put(write: FileWrite, pending: Pending, meanwhile: Callable[[], object]) -> os.stat_result:
+    folder, name, parts, wanted = write.folder, write.name, write.parts, write.ctx.check_wanted
     if write.exists:
-        return replace_file(write.folder, write.name, pending.temporary, write.parts, write.fd, check_wanted=wanted)
-    return create_file(write.folder, write.name, pending.temporary, write.parts, None, check_wanted=wanted)
-
-
-def _start_beside(write: FileWrite, work: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that returns the result of `work`; for a large content it runs while that is written."""
-    if write.new_size >= _BESIDE_BYTES:
-        try:
-            return write.ctx.session.keep(WRITE_THREAD).submit(work).result
-        except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
-            pass
-    outcome = work()
-    return lambda: outcome
-
-
-def _make_thread(session: Session) -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(1, "surehand-writes")
-
-
-async def _close_thread(thread: ThreadPoolExecutor) -> None:
-    thread.shutdown(wait=False)
-
-
-WRITE_THREAD: Final = Kept("write_thread", make=_make_thread, close=_close_thread)
-"""One thread per session for work that an edit need not wait for: starting a thread for each edit takes longer."""
+        temporary = pending.temporary
+        return replace_file(folder, name, temporary, parts, write.fd, check_wanted=wanted, meanwhile=meanwhile)
+    return create_file(folder, name, pending.temporary, parts, None, check_wanted=wanted, meanwhile=meanwhile)
