@@ -71,7 +71,12 @@ async def test_files_written_one_by_one_make_no_folder_in_which_a_look_runs_code
     async with scratch_app(workspace, approve=False) as app:
         app.session.mode = "accept-edits"
         for name, text in files.items():
-            assert (await app.call("Write", {"file_path": str(workspace / "sub" / name), "content": text})).ok
+            written = await app.call("Write", {"file_path": str(workspace / "sub" / name), "content": text})
+            assert written.ok or is_asked(written)
+        assert not (workspace / "sub/config").exists() or not (workspace / "sub/refs").exists()
+        for name, text in files.items():
+            (workspace / "sub" / name).parent.mkdir(exist_ok=True)
+            (workspace / "sub" / name).write_text(text)
         for command in ("git -C sub status", "cd sub && git diff", "git -C sub log -p"):
             assert is_asked(await sh(app, command)), command
     assert not (tmp_path / "canary").exists()

@@ -71,7 +71,6 @@ class ChangeCollector:
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
-        from surehand.history.change_logs import free_reserve  # lazy: change_logs, 2 ms
         from surehand.history.command_changes import (  # lazy: command_changes, 25 ms
             INTERRUPTED,
             Recorded,
@@ -101,7 +100,7 @@ class ChangeCollector:
             try:
                 recorded = record(history, log, who, lost, progress)
             except (ToolFailure, OSError):  # one that passes must not cost the undo; a full disk has room set aside
-                free_reserve(log.folder)
+                log.free_reserve()
                 recorded = find_recorded(history, log, who) or record(history, log, who, lost, progress)
             ctx.session.keep(SHELLS).finish_change_log(log.folder)
         except (ToolFailure, OSError) as problem:

@@ -73,7 +73,7 @@ def settings_of(git_dir: bytes | None, shared: bytes = b"") -> dict[bytes, bytes
     return dict(_Reading(git_dir, shared).entries())
 
 
-def _user_files() -> list[bytes]:
+def user_files() -> list[bytes]:
     """Return the system's and the user's configuration files: what comes later counts."""
     environment = os.environb
     files: list[bytes] = []
@@ -108,7 +108,7 @@ class _Reading:
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield every key and value; what comes later counts."""
         git_dir, of_worktree = self._git_dir, b""
-        for file in [*_user_files(), *([] if git_dir is None else [os.path.join(self._shared, b"config")])]:
+        for file in [*user_files(), *([] if git_dir is None else [os.path.join(self._shared, b"config")])]:
             for key, value in self._of_file(file):
                 of_worktree = value if key == b"extensions.worktreeconfig" else of_worktree
                 yield key, value

@@ -315,6 +315,11 @@ def is_harmless(key: str, value: str, *, inside: Callable[[str], bool], reads: b
     return any(_pattern(names).fullmatch(name) and re.fullmatch(values, value) for names, values in _VALUES.items())
 
 
+def names_file(key: str) -> bool:
+    """Tell whether the value of a setting is the path of a file that git reads, or of the folder of its hooks."""
+    return _pattern(f"{_FILES} core.hooksPath").fullmatch(_fold_key(key)) is not None
+
+
 def _fold_key(key: str) -> str:
     """Return a key as git compares it: what stands in the middle is anybody's, the rest has no case."""
     section, _, rest = key.partition(".")

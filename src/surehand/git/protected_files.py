@@ -13,16 +13,27 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 from surehand.core.frozen import frozen
+from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
 from surehand.git.config import entries, read_plain, settings_of
 from surehand.git.model import CONFIGS, is_harmless
-from surehand.git.repositories import common_of, follow_pointer, module_folders, repository_at, seems_bare, text_of
+from surehand.git.repositories import (
+    common_of,
+    follow_pointer,
+    module_folders,
+    repository_at,
+    seems_bare,
+    text_of,
+    worktree_of,
+)
 
 KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
 """What in a folder of git says what it runs, and where it takes its settings from."""
 _KEPT_OF_WORKTREE: Final = ("commondir", "gitdir", "config.worktree", "config", "hooks")
 _CONFIG: Final = 1 << 20
 _MOST_INCLUDED: Final = 100
+_FILE_NAME: Final = lazy_pattern(r"\A[^-%$][^=:]*?(?:/|\.\w+\Z)")
+"""What is a file's name rather than a program, an option or a word: it has folders, or an ending."""
 _OF_BARE: Final = frozenset(("HEAD", "objects", "refs", "commondir", *CONFIGS))
 """What tells of a repository that is a plain folder."""
 
@@ -87,21 +98,51 @@ def _kept_of_worktree(tree: str) -> list[str]:
 
 def _named_by_settings(git_dir: str) -> Iterator[str]:
     """Yield where `core.hooksPath` leads, the files that the settings include, and those they make git run."""
-    top = os.path.dirname(git_dir) if os.path.basename(git_dir) == ".git" else git_dir
+    named = worktree_of(git_dir)
+    outer = os.path.dirname(git_dir) if os.path.basename(git_dir) == ".git" else git_dir
+    top = os.path.realpath(os.path.join(git_dir, named)) if named else outer
     hooks = os.fsdecode(settings_of(os.fsencode(git_dir), os.fsencode(git_dir)).get(b"core.hookspath", b""))
     if hooks and hooks != "/dev/null":
         yield os.path.normpath(os.path.join(top, os.path.expanduser(hooks)))
-    waiting = [os.path.join(git_dir, name) for name in CONFIGS]
-    for path in waiting:
+    for path, key, value in list_settings([os.path.join(git_dir, name) for name in CONFIGS]):
+        if includes(key):
+            yield from _with_target(included_path(path, value))
+        else:
+            yield from (each for word in programs_named(key, value, top) for each in _with_target(word))
+
+
+def list_settings(files: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield file, key and value of each setting in these files, and in those they include, which join the list."""
+    for path in files:
         for each in entries(read_plain(os.fsencode(path), _CONFIG) or b"")[0]:
             key, value = os.fsdecode(each.key), os.fsdecode(each.value)
-            if key == "include.path" or (key.startswith("includeif.") and key.endswith(".path")):
-                named = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
-                yield from _with_target(named)
-                waiting += [named] if named not in waiting and len(waiting) < _MOST_INCLUDED else []
-            elif not is_harmless(key, value, inside=lambda path: True):
-                words = (os.path.join(top, word) for word in re.split(r"[\s;&|<>()'\"`]+", value.lstrip("!")) if word)
-                yield from (each for word in words if os.path.isfile(word) for each in _with_target(word))
+            yield path, key, value
+            if includes(key) and len(files) < _MOST_INCLUDED and (named := included_path(path, value)) not in files:
+                files.append(named)
+
+
+def includes(key: str) -> bool:
+    """Tell whether a setting includes a file, if only in some cases."""
+    return key == "include.path" or (key.startswith("includeif.") and key.endswith(".path"))
+
+
+def included_path(path: str, value: str) -> str:
+    """Return the file that a setting in `path` includes."""
+    return os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
+
+
+def programs_named(key: str, value: str, top: str) -> Iterator[str]:
+    """Yield the files that a setting which is not known to be harmless may have git run in the worktree at `top`.
+
+    One that is not there counts too, if its name is that of a file.
+    """
+    if is_harmless(key, value, inside=lambda path: True):
+        return
+    for word in re.split(r"[\s;&|<>()'\"`]+", value.lstrip("!")):
+        path = os.path.normpath(os.path.join(top, os.path.expanduser(word)))
+        is_name = _FILE_NAME.search(word) is not None and not os.path.isdir(path)
+        if word and (os.path.isfile(path) or is_name):
+            yield path
 
 
 def _with_target(path: str) -> Iterator[str]:

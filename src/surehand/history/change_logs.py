@@ -186,6 +186,10 @@ class ChangeLog:
         """When the command began: nothing that it changed has an earlier time of change."""
         return os.stat(os.path.join(self.folder, ABOUT)).st_mtime_ns
 
+    def free_reserve(self) -> None:
+        """Give back the room that was set aside."""
+        free_reserve(self.folder)
+
     def small_content(self, entry: Entry) -> bytes:
         """Return a content that stands in the list."""
         return self._list[entry.begin : entry.end]

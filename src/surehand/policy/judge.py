@@ -26,7 +26,7 @@ from surehand.core.effects import (
 from surehand.core.frozen import frozen
 from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
-from surehand.policy.book import Matching
+from surehand.policy.book import Matching, why_git_obeys
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.hosts import host_guard, plain_host
@@ -361,6 +361,8 @@ def _protection(
         return Guard("ask", by(ask[0]), ask)
     if not reads and not meant and (ran := _trusted_with(rules, effect, place)):
         return Guard("ask", f"{ran} is part of what this folder was trusted with: it runs as the user")
+    if isinstance(effect, WritePath) and not meant and (why := why_git_obeys(place, rules.request.effects or ())):
+        return Guard("ask", why)
     if place.inside or allow or (reads and public_file(place)):
         return None
     return Guard("ask", f"{place.real} is outside the workspace")
