@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -180,12 +181,22 @@ def _come_with_folders(paths: Iterable[str]) -> Iterator[str]:
 
     Such a folder was moved out of a `.git`, or can be entered since.
     """
-    filled = {os.path.dirname(path) for path in paths}
-    for path in paths:
-        if path in filled or os.path.basename(path) == ".git" or os.path.islink(path) or not os.path.isdir(path):
+    parents = {path: path.rpartition("/")[0] for path in paths}
+    filled = set(parents.values())
+    there = {folder for folder in filled if os.path.isdir(folder or "/")}
+    for path, parent in parents.items():  # of ten thousand files that are gone, each folder is asked for once
+        if parent not in there or path in filled or path.endswith("/.git") or not _is_folder(path):
             continue
         for folder, folders, files in os.walk(path):
             yield from (os.path.join(folder, name) for name in (".git", "HEAD") if name in folders or name in files)
+
+
+def _is_folder(path: str) -> bool:
+    """Tell whether a folder stands at a path itself, no link followed."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 @frozen

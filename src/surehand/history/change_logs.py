@@ -14,6 +14,7 @@ import marshal
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,8 @@ UNFINISHED: Final = ".new"
 """How the name of a folder ends in which nothing is written down yet."""
 RECORD_HEAD: Final = Struct("<II")
 """Before each record of the list: its length, and that of the content that follows it."""
+_ENCODING: Final = sys.getfilesystemencoding()
+_ERRORS: Final = sys.getfilesystemencodeerrors()
 RESERVED_BYTES: Final = 1 << 20
 """Room set aside before a command runs, for the list of what it changes and for bringing that in."""
 
@@ -179,7 +182,8 @@ class ChangeLog:
             if position > size:
                 return
             path, kind, mode, target, kept, _links, _mtime = marshal.loads(data[begin - record : begin])
-            self.entries[os.fsdecode(path)] = Entry(kind, mode, os.fsdecode(target), kept, begin, position)
+            led = os.fsdecode(target) if target else ""
+            self.entries[path.decode(_ENCODING, _ERRORS)] = Entry(kind, mode, led, kept, begin, position)
 
     @property
     def began_ns(self) -> int:

@@ -38,6 +38,7 @@ INTERRUPTED: Final = "interrupted"
 LATE: Final = "recorded late"
 """The note of a change that was brought in after its command had ended: what others did since may be part of it."""
 _BLOCK: Final = 1 << 20
+_READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _AT_ONCE: Final = 1 << 20
 """Bytes of small contents that are brought into the database together."""
 
@@ -116,7 +117,7 @@ def _read_before(log: ChangeLog, now: FileState, entry: Entry) -> tuple[FileStat
         return FileState("symlink", digest_of(data), entry.mode, len(data)), data
     if entry.kept is None:  # its content was never in danger
         return replace(now, mode=entry.mode), b""
-    data = log.small_content(entry) if entry.in_list else _content(log.path_of(entry), whole=True)[2]
+    data = log.small_content(entry) if entry.in_list else _content(log.path_of(entry), 0, whole=True)[2]
     return FileState("file", digest_of(data), entry.mode, len(data)), data
 
 
@@ -262,7 +263,8 @@ class _Keeping:
             data = self._log.small_content(entry)
             return FileState("file", self._keep(data), entry.mode, len(data))
         path = self._log.path_of(entry)
-        digest, size, data = _content(path, whole=os.path.getsize(path) <= SMALL_BYTES)
+        expected = os.path.getsize(path)
+        digest, size, data = _content(path, expected, whole=expected <= SMALL_BYTES)
         if size > SMALL_BYTES:
             self._history.contents.keep_file(digest, size, path)
         else:
@@ -282,7 +284,7 @@ class _Keeping:
             return ABSENT
         wanted = found.st_size <= min(KEPT_FILE, self._room)
         try:
-            digest, size, data = _read_again(path, whole=wanted)
+            digest, size, data = _read_again(path, found.st_size, whole=wanted)
         except OSError:
             self._unread.append(path)
             return FileState("file", "", mode, found.st_size)
@@ -328,30 +330,33 @@ def _some(paths: list[str]) -> str:
     return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
-def _read_again(path: str, *, whole: bool) -> tuple[str, int, bytes]:
+def _read_again(path: str, size: int, *, whole: bool) -> tuple[str, int, bytes]:
     """Read a file as `_content` does, once more where the first try failed: open files may be fewer by then."""
     try:
-        return _content(path, whole=whole)
+        return _content(path, size, whole=whole)
     except OSError as problem:
         if problem.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP):
             raise
-    return _content(path, whole=whole)
+    return _content(path, size, whole=whole)
 
 
-def _content(path: str, *, whole: bool) -> tuple[str, int, bytes]:
-    """Return digest, size and (when wanted) the bytes of a file; a large one is only passed through."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _content(path: str, size: int, *, whole: bool) -> tuple[str, int, bytes]:
+    """Return digest, size and (when wanted) the bytes of a file; a large one is only passed through.
+
+    `size` is what its status says: a small file of that size is read at once, without asking for its end.
+    """
+    descriptor = os.open(path, _READING)
     try:
-        block = os.read(descriptor, SMALL_BYTES)
-        if len(block) < SMALL_BYTES and not os.read(descriptor, 1):
-            return digest_of(block), len(block), block
-        hasher, size, parts = hashlib.sha256(), 0, list[bytes]()
+        block = os.read(descriptor, min(size, SMALL_BYTES) + 1)
+        if len(block) == size:
+            return digest_of(block), size, block
+        hasher, count, parts = hashlib.sha256(), 0, list[bytes]()
         while block:
             hasher.update(block)
-            size += len(block)
+            count += len(block)
             if whole:
                 parts.append(block)
             block = os.read(descriptor, _BLOCK)
-        return hasher.hexdigest(), size, b"".join(parts)
+        return hasher.hexdigest(), count, b"".join(parts)
     finally:
         os.close(descriptor)
