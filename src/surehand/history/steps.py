@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -112,10 +112,10 @@ class Steps:
         with ExitStack() as stack:
             folders = _Folders((), self.roots_of, self._links(), stack)
             for step in self.steps:
-                with folders.of(step.path) as folder:
-                    now, data = _look(folder, step.path)
-                    name = os.path.basename(step.path)
-                    special = folder is not None and now.kind == "absent" and is_special(folder, name)
+                folder = folders.get(step.path)
+                now, data = _look(folder, step.path)
+                name = os.path.basename(step.path)
+                special = folder is not None and now.kind == "absent" and is_special(folder, name)
                 yield Standing(step, now, data, special)
 
     @property
@@ -165,14 +165,14 @@ class Steps:
         already: list[FileChange] = []
         for step in in_order(self.steps):
             wanted = step.after or ABSENT
-            with folders.of(step.path) as folder:
-                now, data = _look(folder, step.path)
-                name = os.path.basename(step.path)
-                if folder is not None and data is None and now.kind == "file":
-                    if self.recorded(FileChange(step.path, now, wanted)):
-                        self.history.keep_file(now, folder, name)
-                    else:
-                        data = read_in(folder, name)
+            folder = folders.get(step.path)
+            now, data = _look(folder, step.path)
+            name = os.path.basename(step.path)
+            if folder is not None and data is None and now.kind == "file":
+                if self.recorded(FileChange(step.path, now, wanted)):
+                    self.history.keep_file(now, folder, name)
+                else:
+                    data = read_in(folder, name)
             if step.before.mode == wanted.mode and now.kind == wanted.kind:
                 wanted = replace(wanted, mode=now.mode)  # the change leaves the mode alone
             if now == wanted and not step.before.same_content(wanted):
@@ -220,8 +220,7 @@ class Steps:
         stuck: list[str] = []
         for step in (*back, *shut):
             try:
-                with folders.of(step.path) as folder:
-                    now, _ = _look(folder, step.path)
+                now, _ = _look(folders.get(step.path), step.path)
                 if now != step.after:
                     self._do_each([FileChange(step.path, now, step.after)], folders, temporary, content, [], _carry_on)
             except (OSError, ToolFailure):
@@ -264,20 +263,13 @@ class Steps:
     def _do(self, step: FileChange, folders: _Folders, temporary: str, content: Content) -> None:
         wanted = step.after or ABSENT
         try:
-            with folders.of(step.path, make=wanted.kind != "absent") as folder:
-                if folder is not None:
-                    data = content(wanted) if wanted.digest else None
-                    put(
-                        folder,
-                        os.path.basename(step.path),
-                        step.before,
-                        wanted,
-                        data,
-                        temporary,
-                        flush=self._flush_each,
-                    )
-                    if "directory" in (step.before.kind, wanted.kind):
-                        folders.forget()
+            folder = folders.get(step.path, make=wanted.kind != "absent")
+            if folder is not None:
+                data = content(wanted) if wanted.digest else None
+                name = os.path.basename(step.path)
+                put(folder, name, step.before, wanted, data, temporary, flush=self._flush_each)
+                if "directory" in (step.before.kind, wanted.kind):
+                    folders.forget()
         except OSError as problem:
             raise os_failure(problem, step.path, "change") from None
 
@@ -289,21 +281,20 @@ class _Folders:
         self._roots_of = roots_of
         self._links = links
         self._held: dict[str, int] = {}
-        for path in paths:
-            if len(self._held) < HELD_FOLDERS and os.path.dirname(path) not in self._held:
-                descriptor = self._open(path, make=False)
-                if descriptor is not None:
-                    self._held[os.path.dirname(path)] = descriptor
-                    stack.callback(os.close, descriptor)
+        inside = {_folder_of(path): path for path in paths}  # a folder that is gone is looked for once, too
+        for folder, path in inside.items():
+            descriptor = self._open(path, make=False) if len(self._held) < HELD_FOLDERS else None
+            if descriptor is not None:
+                self._held[folder] = descriptor
+                stack.callback(os.close, descriptor)
         stack.enter_context(locked_now(list(self._held.values())))
         self._latest: tuple[str, int | None] = ("", None)
         """The folder that was opened last: many paths of one folder follow each other."""
         stack.callback(self.forget)
 
-    @contextmanager
-    def of(self, path: str, *, make: bool = False) -> Generator[int | None]:
-        """Give the folder a path stands in, made where it is wanted and missing; None where there is none."""
-        folder = os.path.dirname(path)
+    def get(self, path: str, *, make: bool = False) -> int | None:
+        """Return the folder a path stands in, open until the next call; made where wanted, None where there is none."""
+        folder = _folder_of(path)
         held = self._held.get(folder)
         if held is None:
             latest, held = self._latest
@@ -311,7 +302,7 @@ class _Folders:
                 self.forget()
                 held = self._open(path, make=make)
                 self._latest = folder, held
-        yield held
+        return held
 
     def forget(self) -> None:
         """Let go of the folder that was opened last: its name may lead elsewhere now."""
@@ -327,6 +318,11 @@ class _Folders:
             if not make and _no_folder(problem, path, self._links):
                 return None  # a step will create it, or it is absent and stays so
             raise _unreachable_error(problem, path) from None
+
+
+def _folder_of(path: str) -> str:
+    """Return the folder of an absolute path, as `os.path.dirname` does in four times the time."""
+    return path.rpartition("/")[0] or "/"
 
 
 def _look(folder: int | None, path: str) -> tuple[FileState, bytes | None]:
