@@ -188,3 +188,51 @@ async def test_where_nothing_leaves_it_out_a_difference_asks(
         for command in ("git diff", "git status -v", "git status -bvv", *searches):
             assert not (await sh(app, command)).ok, command
         assert (await sh(app, "git status --short")).data["stdout"] == " M .env\n"
+
+
+@pytest.fixture
+def with_submodule(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose submodule tracks a secret, which was changed since."""
+    source = tmp_path_factory.mktemp("source")
+    (source / ".env").write_text("KEY=canary-1\n")
+    (source / "b.txt").write_text("a\n")
+    git("init", "-q", "-b", "main", cwd=source)
+    git("add", "-A", cwd=source)
+    git("commit", "-q", "-m", "one", cwd=source)
+    git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(source), "sub", cwd=repository)
+    git("commit", "-q", "-a", "-m", "two", cwd=repository)
+    (repository / "sub/.env").write_text("KEY=canary-2\n")
+    (repository / "sub/b.txt").write_text("b\n")
+    return repository
+
+
+@pytest.mark.parametrize("attributes", ["", "* diff\n.env diff=x text\n"])
+async def test_a_diff_into_a_submodule_leaves_its_hunk_out_and_says_so(with_submodule: Path, attributes: str) -> None:
+    (with_submodule / "sub/.gitattributes").write_text(attributes)
+    async with scratch_app(with_submodule, approve=False) as app:
+        for command, left_out in (
+            ("git diff --submodule=diff", "Binary files a/sub/.env and b/sub/.env differ"),
+            ("git -C sub diff", "Binary files a/.env and b/.env differ"),
+        ):
+            shown = (await sh(app, command)).data["stdout"]
+            assert left_out in shown, command
+            assert "+b" in shown
+            assert "diff failed" not in shown
+        assert (await sh(app, "git -C sub status --short -uno")).data["stdout"] == " M .env\n M b.txt\n"
+    git("commit", "-q", "-a", "-m", "three", cwd=with_submodule / "sub")
+    async with scratch_app(with_submodule, approve=False) as app:
+        shown = (await sh(app, "git diff --submodule=diff")).data["stdout"]
+        assert "Binary files a/sub/.env and b/sub/.env differ" in shown
+
+
+async def test_a_secret_of_a_submodule_stays_covered_in_every_other_command(with_submodule: Path) -> None:
+    async with scratch_app(with_submodule) as app:
+        for command in (
+            "git diff --submodule=diff; cat sub/.e*",
+            "git -C sub diff --text",
+            "git -C sub diff --no-index /dev/null .env",
+            "git -C sub -c diff.external=cat diff",
+            "git diff --submodule=diff --text",
+            "git -C sub grep KEY",
+        ):
+            await sh(app, command)

@@ -403,7 +403,7 @@ class Shells:
     def _find_tracked(self, profile: SandboxProfile) -> tuple[str, ...]:
         """Return the covered files that git tracks; the index is read only where a secret lies in the workspace."""
         mine = [path for path in profile.masked if inside(path, profile.roots)] if profile.namespaces else []
-        return tracked_secrets(self.session.workspace, mine) if mine else ()
+        return tracked_secrets(self.session.workspace, mine, profile.instead) if mine else ()
 
     def take_warning(self) -> str:
         """Return the warning about the sandbox, once in a session."""
@@ -436,10 +436,10 @@ class Shells:
         """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
         current, session = await self.launcher(), self.session
         if not current.profile.namespaces or not (
-            secrets := tracked_secrets(session.workspace, current.profile.masked)
+            secrets := tracked_secrets(session.workspace, current.profile.masked, current.profile.instead)
         ):
             return current
-        if not prints_nothing(commands, session.workspace, session.roots):
+        if not prints_nothing(commands, session.workspace, session.roots, session.cwd):
             return current
         if self._for_git is not None and self._for_git[0] == secrets and not self._for_git[1].closed:
             return self._for_git[1]

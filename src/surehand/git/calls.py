@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
@@ -85,7 +86,7 @@ def parse_call(words: Sequence[str]) -> GitCall | None:
     folder, plain, at = "", True, 1
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "-C" and at + 1 < len(words):
-            folder = words[at + 1]
+            folder = os.path.join(folder, words[at + 1])  # each is named from the one before
             at += 1
         elif words[at] == "-c":  # its value is no subcommand
             plain = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cache
 from typing import Final
 
@@ -20,7 +20,7 @@ from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import read_plain, settings_of
 from surehand.git.index import read_tracked
 from surehand.git.model import what_asks
-from surehand.git.repositories import Repository, repositories_around
+from surehand.git.repositories import Repository, inner_repositories, repositories_around
 from surehand.git.wildmatch import translate
 
 _HEADING: Final = b"\n# Surehand: no change of a secret is printed.\n"
@@ -93,16 +93,21 @@ def _quote_pattern(pattern: str) -> str:
     return f'"{escaped}"'
 
 
-def tracked_secrets(workspace: str, covered: Iterable[str]) -> tuple[str, ...]:
-    """Return which of the covered files are tracked by the repository around the workspace."""
+def tracked_secrets(workspace: str, covered: Iterable[str], infos: Container[str] | None = None) -> tuple[str, ...]:
+    """Return which of the covered files are tracked by the repository around the workspace.
+
+    With `infos`, the folders over which attributes are laid, by the repositories inside it too: those whose changes of
+    a secret git does not print.
+    """
     found: list[str] = []
     known = set(covered)
-    for repository in repositories_around(workspace):
-        names = (
-            os.path.join(repository.top, each.path) for each in read_tracked(repository.git_dir) if is_secret(each.path)
-        )
-        found += [path for path in names if path in known]
-    return tuple(found)
+    for outer in repositories_around(workspace):
+        inner = inner_repositories(outer) if infos is not None else ()
+        shown = [each for each in inner if infos is not None and os.path.join(each.common, "info") in infos]
+        for repository in (outer, *shown):
+            names = (each.path for each in read_tracked(repository.git_dir) if is_secret(each.path))
+            found += [path for name in names if (path := os.path.join(repository.top, name)) in known]
+    return tuple(dict.fromkeys(found))
 
 
 BY_SIZE_AND_TIME: Final = {"core.checkStat": "minimal"}
@@ -118,7 +123,7 @@ _SAFE: Final[dict[str, re.Pattern[str]]] = {
     ),
     "diff": lazy_pattern(
         r"-[wbRMCU]\d*|--(?:cached|staged|stat|numstat|shortstat|name-only|name-status|summary|word-diff|no-color|color|"
-        r"check|quiet|exit-code|unified|minimal|patience|histogram|ignore-.*|no-renames|find-renames|merge-base)(?:=.*)?"
+        r"check|quiet|exit-code|submodule|unified|minimal|patience|histogram|ignore-.*|no-renames|find-renames|merge-base)(?:=.*)?"
     ),
     "ls-files": lazy_pattern(r"-[cdmostuz]+|--(?:cached|deleted|modified|others|exclude-standard|stage)"),
     "rm": lazy_pattern(r"-[rqf]+|--cached|--quiet|--force"),
@@ -132,6 +137,9 @@ _SAFE: Final[dict[str, re.Pattern[str]]] = {
 """Subcommands that read files without printing what is in them, with the options for which that is so."""
 
 
+_LOOKS: Final = frozenset({"status", "diff", "ls-files", "rev-parse", "log"})
+"""Those of them that may be run by `-C` in a repository inside."""
+
 _BY_ANY: Final = frozenset({"post-index-change", "reference-transaction"})
 """Hooks that run whenever git writes its index or a reference, and not only for a commit."""
 
@@ -139,10 +147,22 @@ _BY_ANY: Final = frozenset({"post-index-change", "reference-transaction"})
 _TAKES_ALL: Final = lazy_pattern(r"-[Aufv]*[Au][Aufv]*|--all|--update")
 
 
-def prints_nothing(commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str]) -> bool:
-    """Tell whether git commands are known to print no file, in a repository that runs nothing of its own."""
-    if not (calls := _parse_quiet(commands)) or what_asks(workspace, roots):
+def prints_nothing(
+    commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str], cwd: str | None = None
+) -> bool:
+    """Tell whether git commands are known to print no file, in a repository that runs nothing of its own.
+
+    With `cwd`, the folder they are run in, those that look into a repository inside by `-C` are known too.
+    """
+    calls = _parse_quiet(commands, may_enter=cwd is not None)
+    if not calls or what_asks(workspace, roots):
         return False
+    if cwd is not None and any(call.folder for call in calls):
+        known = [each for outer in repositories_around(workspace) for each in (outer, *inner_repositories(outer))]
+        folders = {each.git_dir for each in known}
+        entered = [os.path.join(cwd, call.folder) for call in calls]
+        if not all(each.git_dir in folders for folder in entered for each in repositories_around(folder)):
+            return False
     hooks = {name for repository in repositories_around(workspace) for name in _list_hooks(repository)}
     return not (hooks if any(call.name == "commit" for call in calls) else hooks & _BY_ANY)
 
@@ -167,13 +187,18 @@ def find_staged(commands: Sequence[Sequence[str]], cwd: str, secrets: Sequence[s
     return found
 
 
-def _parse_quiet(commands: Sequence[Sequence[str]]) -> list[GitCall]:
-    """Return git commands of which all are known to print no file; none where one is not."""
+def _parse_quiet(commands: Sequence[Sequence[str]], *, may_enter: bool = False) -> list[GitCall]:
+    """Return git commands of which all are known to print no file; none where one is not.
+
+    With `may_enter`, one that only looks may name another folder.
+    """
     calls: list[GitCall] = []
     for words in commands:
         call = parse_call(words)
         known = _SAFE.get(call.name) if call is not None else None
-        if call is None or known is None or not call.plain or call.folder:
+        if call is None or known is None or not call.plain:
+            return []
+        if call.folder and not (may_enter and call.name in _LOOKS):
             return []
         if any(word.startswith("-") and word != "--" and not known.fullmatch(word) for word in call.words):
             return []
