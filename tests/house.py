@@ -22,12 +22,9 @@ KEPT_APART = {
     "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
     "surehand.cli.rewind": "one file a command",
     "surehand.console.api": "the list of the API's pages",
-    "surehand.mcp.client.corrected_transport": "imports mcp, which its importer loads late",
-    "surehand.mcp.client.http": "imports mcp, which its importer loads late",
     "surehand.providers.anthropic": "one file a vendor",
     "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
-    "surehand.tools.background": "loaded only for a command in the background",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",
 }
 """Modules of one importer that are an idea of their own all the same, and why."""

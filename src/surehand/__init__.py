@@ -14,12 +14,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from surehand.app import Surehand
     from surehand.core import shapes
-    from surehand.core.args import Args, Field
     from surehand.core.call import Image, Text, ToolCall, ToolError, ToolResult, Undo
     from surehand.core.context import ToolContext
     from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RunCommand, WritePath
     from surehand.core.errors import RegistrationError, SurehandError, ToolFailure
     from surehand.core.events import Event, Progress
+    from surehand.core.record import Args, Field
     from surehand.core.settings import Settings
     from surehand.core.tool import Health, Permission, Preview, Tool, tool
     from surehand.policy.approvals.question import Answer, Approver, Question
@@ -49,8 +49,8 @@ _WHERE = {
     "DeletePath": "surehand.core.effects",
     "RunCommand": "surehand.core.effects",
     "Connect": "surehand.core.effects",
-    "Args": "surehand.core.args",
-    "Field": "surehand.core.args",
+    "Args": "surehand.core.record",
+    "Field": "surehand.core.record",
     "SurehandError": "surehand.core.errors",
     "ToolFailure": "surehand.core.errors",
     "RegistrationError": "surehand.core.errors",

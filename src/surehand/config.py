@@ -2,13 +2,15 @@
 
 Every value knows where it came from (`surehand config show`). A wrong key or value names its source, its line and
 the nearest right one. A project's own file counts once the folder is trusted, and then narrows only: it cannot
-allow, open hosts, loosen the sandbox or send a key somewhere else.
+allow, open hosts, loosen the sandbox or send a key somewhere else. The user's file is edited one value at a time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -18,6 +20,7 @@ from surehand.core.record import Record
 from surehand.core.settings import MODES, Settings, ToolSettings
 from surehand.files.sanitize import visible
 from surehand.state import locations
+from surehand.state.json_file import mode_of, write_private
 
 PROJECT_FILE: Final = "surehand.toml"
 _NOT_SETTINGS: Final = frozenset({"SUREHAND_HOME"})
@@ -193,8 +196,6 @@ def _file(path: str) -> _Source:
         raise SettingsError(f"{path} cannot be read: {problem.strerror}") from None
     import tomllib
 
-    from surehand.state.toml_lines import KeyLines  # lazy: toml_lines, 3 ms
-
     try:
         text = raw.decode("utf-8")
         tree = tomllib.loads(text)
@@ -274,3 +275,136 @@ def list_values(loaded: Loaded) -> list[dict[str, Any]]:
             origin = next((where for known, where in loaded.origins.items() if path[: len(known)] == known), None)
         rows.append({"key": ".".join(path), "value": value, "from": str(origin or "default")})
     return rows
+
+
+# On which line of a TOML file a key stands: enough of TOML to point at a place, never to read a value.
+
+
+# Read as patterns only where there is a file: making them takes a millisecond of every start.
+_PART: Final = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
+_DOTTED: Final = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_HEADER: Final = rf"\s*\[(\[?)\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?"
+_KEY: Final = rf"\s*({_DOTTED})\s*="
+
+
+class KeyLines:
+    """The lines of the keys and tables of one file. Tables of a list are numbered: `hooks`, `0`, `command`."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[Path, int] = {}
+        self._counts: dict[Path, int] = {}
+        table: Path = ()
+        for number, line in enumerate(text.splitlines(), 1):
+            if header := re.fullmatch(_HEADER, line):
+                table = self._table(_path(header[2]), listed=bool(header[1]), line=number)
+            elif key := re.match(_KEY, line):
+                self._lines.setdefault((*table, *_path(key[1])), number)
+
+    def _table(self, name: Path, *, listed: bool, line: int) -> Path:
+        """Note where a table begins, and return its path."""
+        if listed:
+            self._counts[name] = self._counts.get(name, -1) + 1
+        table: Path = ()
+        for end, part in enumerate(name, 1):
+            table = (*table, part)
+            if name[:end] in self._counts:
+                self._lines.setdefault(table, line)
+                table = (*table, str(self._counts[name[:end]]))
+        self._lines.setdefault(table, line)
+        return table
+
+    def exact(self, path: Path) -> int | None:
+        """Return the line of exactly this key or table."""
+        return self._lines.get(path)
+
+    def line(self, path: Path) -> int | None:
+        """Return the line of a key, or else of the first thing below it, or of the table around it."""
+        below = (line for known, line in self._lines.items() if known[: len(path)] == path)
+        found = self._lines.get(path) or min(below, default=None)
+        return found or (self.line(path[:-1]) if len(path) > 1 else None)
+
+
+def _path(dotted: str) -> Path:
+    return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
+
+
+# Edit one value of the user's configuration: that line alone changes, and what would not load is not written.
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def set_value(key: str, text: str) -> tuple[str, Any]:
+    """Set a value (`model.effort`, `low`) in the user's settings; return the file and the value as it was understood.
+
+    Raises SettingsError, and changes nothing, for a key or a value that makes no sense.
+    """
+    parts = tuple(key.split("."))
+    if len(parts) < 2 or not all(parts):
+        raise SettingsError(f"{key!r} is not a setting; it has a table and a name, as in engine.timeout")
+    value = value_of(parts, text)
+    file = os.path.realpath(locations.user_settings())
+    locations.private_dir(os.path.dirname(file))
+    with open(f"{file}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = _read(file)
+        after = _with_value(before, parts, _to_toml(key, value))
+        _check(file, before, after, parts, value)
+        write_private(file, after, mode=mode_of(file))
+    return file, value
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", newline="") as opened:
+            return opened.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SettingsError(f"{file} cannot be read, so nothing was set: {problem}") from None
+
+
+def _with_value(text: str, path: Path, value: str) -> str:
+    """Return the file with one value: on the line it has, below its table, or in a new table at the end."""
+    lines = text.splitlines(keepends=True)
+    places = KeyLines(text)
+    row = f"{_name(path[-1])} = {value}"
+    if (at := places.exact(path)) is not None:
+        end = "\n" if lines[at - 1].endswith("\n") else ""
+        kept = re.match(r"\s*", lines[at - 1])
+        dotted = lines[at - 1].split("=", 1)[0].strip()
+        lines[at - 1] = f"{kept[0] if kept else ''}{dotted} = {value}{end}"
+        return "".join(lines)
+    if (at := places.exact(path[:-1])) is not None and lines[at - 1].lstrip().startswith("["):
+        lines[at - 1] = lines[at - 1].rstrip("\r\n") + "\n"
+        lines.insert(at, f"{row}\n")
+        return "".join(lines)
+    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    return f"{text}{gap}[{'.'.join(map(_name, path[:-1]))}]\n{row}\n"
+
+
+def _check(file: str, before: str, after: str, path: Path, value: Any) -> None:
+    """Raise unless the file loads as before but for that one value."""
+    import tomllib
+
+    try:
+        old, new = (dict(leaves(tomllib.loads(text))) for text in (before, after))
+    except tomllib.TOMLDecodeError as problem:
+        raise SettingsError(f"{file} cannot be changed by this command; edit it by hand: {problem}") from None
+    if {**old, path: value} != new:
+        raise SettingsError(f"{file} sets {'.'.join(path)} in a way this command cannot change; edit it by hand")
+    check_values(new, lambda at: "" if at == path[: len(at)] else file)  # what is set now stands in no file yet
+
+
+def _name(part: str) -> str:
+    return part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False)
+
+
+def _to_toml(key: str, value: Any) -> str:
+    """Return a plain value as TOML writes it."""
+    match value:
+        case bool() | int() | float() | str():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return f"[{', '.join(_to_toml(key, each) for each in cast('list[Any]', value))}]"
+        case _:
+            raise SettingsError(f"{key} cannot be set to {value!r} here; edit the file by hand")

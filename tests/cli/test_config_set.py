@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.config_edit import set_value
+from surehand.config import set_value
 from surehand.core.errors import SettingsError
 from surehand.state import locations
 

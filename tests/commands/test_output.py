@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, mark_stderr, truncate_bytes, width
-from surehand.commands.output_text import binary_kind
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, mark_stderr, truncate_bytes, width
 
 
 def printed(*parts: bytes, limit: int = 1000, file: Path | None = None) -> Stream:

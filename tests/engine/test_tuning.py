@@ -12,7 +12,7 @@ from surehand.core.events import Event
 from surehand.core.settings import ConcurrencySettings, EngineSettings, Settings, ToolSettings
 from surehand.core.tool import tool
 from surehand.engine.metrics import Metrics
-from surehand.engine.tool_metrics import ToolMetrics
+from surehand.engine.metrics_export import ToolMetrics
 from surehand.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
 from surehand.providers.scripted import ScriptedModel
 from surehand.state import locations

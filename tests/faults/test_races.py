@@ -116,7 +116,7 @@ def test_a_link_swapped_while_writing_never_leads_out_in_100_000_tries(tmp_path:
 
 def test_a_live_process_is_not_recovered_by_another(tmp_path: Path) -> None:
     """A change under way, its folder locked, is left alone by whoever opens the history meanwhile."""
-    from surehand.files.locks import locked_now
+    from surehand.files.atomic import locked_now
     from surehand.history.recovery import recover
     from surehand.history.words import ABSENT, Author, FileChange
 

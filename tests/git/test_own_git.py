@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from surehand import Surehand
-from surehand.commands.own_git import OwnGit
+from surehand.commands import worktrees
+from surehand.commands.worktrees import OwnGit
 from surehand.core.errors import ToolFailure
-from surehand.git import worktrees
 from surehand.providers.scripted import ScriptedModel
 from surehand.sandbox import protocol
 from surehand.testing import Says, scratch_app

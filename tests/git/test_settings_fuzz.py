@@ -21,8 +21,8 @@ import pytest
 from tests.faults import tracing
 from tests.users import ORDINARY, USERS
 
+from surehand.git.config import only_reading
 from surehand.git.model import is_harmless, what_asks
-from surehand.git.reads import only_reading
 from surehand.shell.programs.git import FORMS, SUBCOMMANDS
 
 pytestmark = pytest.mark.skipif(

@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp import Client
 from surehand import Settings, Surehand, tool
 from surehand.core.names import plain_names, provider_safe
-from surehand.mcp.server.listing import CORE
+from surehand.mcp.server.calls import CORE
 from surehand.mcp.server.serving import Serving
 from surehand.policy import trust
 

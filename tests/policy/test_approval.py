@@ -21,7 +21,7 @@ from surehand.core.effects import RunCommand, WritePath
 from surehand.core.errors import StateError, SurehandError
 from surehand.core.tool import Preview
 from surehand.policy.approvals import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, ask_approver, digest
-from surehand.policy.approvals.remember import remember
+from surehand.policy.rule_files import remember
 from surehand.state import locations
 
 RAW = re.compile(
@@ -365,7 +365,7 @@ def test_a_settings_file_that_is_broken_is_left_as_it_is(tmp_path: Path) -> None
 
 
 def test_many_processes_remember_without_losing_a_rule(tmp_path: Path) -> None:
-    code = "import sys; from surehand.policy.approvals.remember import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
+    code = "import sys; from surehand.policy.rule_files import remember; remember(f'Bash(x{sys.argv[1]}:*)')"
     running = [subprocess.Popen([sys.executable, "-c", code, str(number)]) for number in range(6)]
     assert [process.wait(30) for process in running] == [0] * 6
     rules = tomllib.loads(Path(locations.user_settings()).read_text())["permissions"]["rules"]

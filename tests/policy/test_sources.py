@@ -11,9 +11,8 @@ from surehand import config
 from surehand.core.effects import RunCommand
 from surehand.core.errors import RuleError
 from surehand.core.settings import PermissionSettings, RuleSettings, Settings
-from surehand.policy.approvals.remember import remember
 from surehand.policy.policy import Policy
-from surehand.policy.rule_files import example_matches
+from surehand.policy.rule_files import example_matches, remember
 from surehand.policy.rules import parse_line
 from surehand.state import locations
 

@@ -13,8 +13,7 @@ import pytest
 from surehand import Event, Health, Settings, Tool, ToolCall, ToolFailure, ToolResult, tool
 from surehand.engine.extensions import Extension
 from surehand.engine.metrics import Metrics
-from surehand.engine.metrics_export import to_json
-from surehand.engine.tool_metrics import ToolMetrics
+from surehand.engine.metrics_export import ToolMetrics, to_json
 from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
 from surehand.registry.lifecycle import IllegalTransition, Lifecycle, State, Transition
 from surehand.testing import scratch_app

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from surehand.shell import parser_process
-from surehand.shell.parser_process import PARSERS, ParserFailure, ParserProcess, Parsers
-from surehand.shell.syntax import SyntaxFault, parse_full, parser_path
+from surehand.shell import syntax
+from surehand.shell.syntax import PARSERS, ParserFailure, ParserProcess, Parsers, SyntaxFault, parse_full, parser_path
 
 ARGV = (parser_path(), "--to-json", "-ln", "bash")
 
@@ -64,7 +63,7 @@ def program_of(pid: str) -> str:
 
 
 def test_the_parser_that_waits_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser_process, "WAITS_S", 0.05)
+    monkeypatch.setattr(syntax, "WAITS_S", 0.05)
     parsers = Parsers()
     pids = [parsers.take(ARGV) for _ in range(3)]
     for process in pids:

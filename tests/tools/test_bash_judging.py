@@ -9,7 +9,7 @@ import pytest
 
 from surehand import Surehand, ToolCall
 from surehand.shell import syntax
-from surehand.shell.parser_process import PARSERS
+from surehand.shell.syntax import PARSERS
 
 
 @pytest.fixture

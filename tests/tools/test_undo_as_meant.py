@@ -15,7 +15,7 @@ from tests.users import USERS, somebody
 from surehand import Settings, Surehand
 from surehand.core.call import ToolResult
 from surehand.history.history import HISTORY
-from surehand.search.kept_files import KeptFiles
+from surehand.search.ignore_files import KeptFiles
 from surehand.testing import Says, scratch_app
 from surehand.tools.history import moment
 

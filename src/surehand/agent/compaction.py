@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from surehand.core.call import Image, ToolResult
-from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
 from surehand.core.model import Message, ModelRequest
+from surehand.core.text import format_count
 from surehand.core.tool import ToolInfo
 
 T = TypeVar("T")

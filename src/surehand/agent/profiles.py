@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from surehand.core.agents import Profile
 from surehand.core.errors import SettingsError
+from surehand.core.session import Profile
 from surehand.state import locations
 
 T = TypeVar("T")

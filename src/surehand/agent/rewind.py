@@ -17,11 +17,11 @@ from weakref import WeakSet
 
 from surehand.agent.transcript import Transcript, read
 from surehand.core.call import ToolError, ToolResult, new_id
-from surehand.core.counts import format_count
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session, name_problem
 from surehand.core.tasks import Task, TaskBoard
+from surehand.core.text import format_count
 from surehand.history.history import HISTORY
 from surehand.history.recovery import recover_interrupted
 

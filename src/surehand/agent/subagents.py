@@ -16,20 +16,18 @@ from typing import Any, Final
 
 from surehand.agent.loop import Limits, Loop, Outcome, Spent
 from surehand.agent.prompt import system_prompt
-from surehand.commands.own_git import OwnGit
-from surehand.core.agents import AgentOrder, Profile
+from surehand.commands import worktrees
+from surehand.commands.worktrees import OwnGit, Worktree
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
-from surehand.core.counts import format_count
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
 from surehand.core.model import Model, ModelError
-from surehand.core.session import Kept, Session
+from surehand.core.session import AgentOrder, Kept, Profile, Session
 from surehand.core.tasks import Status, TaskBoard
+from surehand.core.text import format_count
 from surehand.core.view import Selection
 from surehand.engine.executor import Executor
-from surehand.git import worktrees
-from surehand.git.worktrees import Worktree
 
 OpenModel = Callable[[str | None], Model]
 HEARD_LIMIT: Final = 500

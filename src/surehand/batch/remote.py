@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from surehand.batch.work import Setting, Work
 from surehand.core.errors import StateError, SurehandError, ToolFailure
 from surehand.core.frozen import replace_values
-from surehand.registry.importable import load_tool, refer_to
+from surehand.registry.loading import load_tool, refer_to
 
 if TYPE_CHECKING:
     from surehand.app import Surehand

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Outcome
     from surehand.app import Surehand
     from surehand.batch.tasks import Task
-    from surehand.core.agents import Profile
     from surehand.core.model import Model
+    from surehand.core.session import Profile
     from surehand.core.settings import Settings
     from surehand.core.tool import Tool
     from surehand.policy.approvals import Approver, Question

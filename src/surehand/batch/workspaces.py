@@ -19,13 +19,13 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from surehand.batch.tasks import Task, WorkspaceSpec
+from surehand.commands import worktrees
 from surehand.commands.dry_run.tree_copy import Limits, TreeTooLarge, copy_tree
-from surehand.commands.own_git import OwnGit
+from surehand.commands.worktrees import OwnGit
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
 from surehand.files.trees import remove_tree
-from surehand.git import worktrees
 from surehand.git.model import what_asks
 from surehand.git.repositories import repository_at
 from surehand.state import locations

@@ -17,7 +17,7 @@ from surehand.config import load
 from surehand.core.errors import SettingsError
 from surehand.engine.log import to_stderr
 from surehand.models import choose, open_model
-from surehand.state.own_stdio import is_stream, own_stdio
+from surehand.state.stdio import is_stream, own_stdio
 
 if TYPE_CHECKING:
     from surehand.acp.agent import EditorAgent

@@ -14,7 +14,6 @@ from surehand.agent.prompt import ALL_BYTES, find_instructions
 from surehand.app import Surehand
 from surehand.cli import render
 from surehand.commands.session import SHELLS, in_force
-from surehand.core.counts import format_count
 from surehand.core.errors import SurehandError
 from surehand.core.frozen import field, frozen
 from surehand.core.installation import WHAT_FOR, find_missing
@@ -22,6 +21,7 @@ from surehand.core.names import split_full_name
 from surehand.core.schema_lint import lint, tokens
 from surehand.core.session import Session
 from surehand.core.settings import Settings
+from surehand.core.text import format_count
 from surehand.models import choose, server_address
 from surehand.policy.trust import is_trusted
 from surehand.sandbox import protocol

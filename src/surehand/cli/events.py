@@ -9,7 +9,7 @@ from typing import Any
 from surehand.cli import render
 from surehand.cli.screen import took_words
 from surehand.cli.session import run as run_command
-from surehand.core.counts import format_count
+from surehand.core.text import format_count
 from surehand.engine.recorded_calls import read_recorded_calls
 from surehand.files.sanitize import visible
 from surehand.state.follow import follow_sessions, running_sessions

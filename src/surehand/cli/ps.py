@@ -14,9 +14,9 @@ from typing import Any
 from surehand.cli import render
 from surehand.cli.screen import took_words
 from surehand.commands import leftovers
-from surehand.core.counts import format_count
 from surehand.core.errors import StateError
 from surehand.core.tasks import task_from_dict
+from surehand.core.text import format_count
 from surehand.engine.journal import records
 from surehand.files.sanitize import visible
 from surehand.sandbox.records import records as process_records

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.cli import render
 from surehand.cli.markdown import MarkdownStream
 from surehand.core.call import ToolCall, ToolResult
-from surehand.core.counts import format_count
+from surehand.core.text import format_count
 from surehand.files.sanitize import visible
-from surehand.policy.echo import set_echo
+from surehand.state.stdio import set_echo
 
 if TYPE_CHECKING:
     from surehand.agent.loop import Outcome

@@ -14,7 +14,7 @@ from surehand.cli.parser import approvals_option, port_number
 from surehand.cli.tools import csv, tell_unmatched
 from surehand.core.errors import SettingsError
 from surehand.engine.log import to_stderr
-from surehand.mcp.server.listing import Listing, gathering
+from surehand.mcp.server.calls import Listing, gathering
 from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
 from surehand.policy.trust import is_trusted
 

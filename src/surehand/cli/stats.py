@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from surehand import config
 from surehand.cli import render
 from surehand.engine.journal import list_turns
-from surehand.engine.metrics_export import to_json, to_prometheus
+from surehand.engine.metrics_export import kept_figures, to_json, to_prometheus
 from surehand.engine.metrics_store import MetricsStore
 from surehand.engine.slots import DEFAULT_LIMIT
-from surehand.engine.tool_metrics import kept_figures
 from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
 from surehand.models import sum_by_model
 from surehand.policy.trust import is_trusted
@@ -20,7 +19,7 @@ from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.engine.metrics import Record, Sketch
-    from surehand.engine.tool_metrics import ToolMetrics
+    from surehand.engine.metrics_export import ToolMetrics
     from surehand.engine.tuning import Advice
 
 _BARS = "▁▂▃▄▅▆▇█"

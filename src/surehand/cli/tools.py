@@ -126,7 +126,7 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     if not locations.has_settings(options.cwd):
         return registry, {}, DEFERRED_THRESHOLD
     from surehand import config  # lazy: config, 17 ms
-    from surehand.policy.sources import rules_in_force  # lazy: sources, 20 ms
+    from surehand.policy.rule_files import rules_in_force  # lazy: sources, 20 ms
     from surehand.policy.trust import is_trusted  # lazy: trust, 9 ms
 
     root = os.path.realpath(options.cwd)
@@ -223,9 +223,8 @@ def _metrics(options: Namespace, name: str) -> Any:
         return None
     from time import monotonic
 
-    from surehand.engine.metrics_export import to_json  # lazy: metrics_export, 12 ms
+    from surehand.engine.metrics_export import figures, to_json  # lazy: metrics_export, 12 ms
     from surehand.engine.metrics_store import MetricsStore  # lazy: metrics_store, 10 ms
-    from surehand.engine.tool_metrics import figures  # lazy: tool_metrics, 10 ms
 
     record = MetricsStore(path).load().get(name)
     return to_json(figures(name, record, monotonic())) if record else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from surehand.app import Surehand
 from surehand.cli import render, session
 from surehand.cli.demo import write_demo
-from surehand.core.counts import format_count
+from surehand.core.text import format_count
 from surehand.core.tool import tool
 from surehand.policy.approvals import Nobody
 from surehand.providers.offline import OfflineModel

@@ -29,7 +29,7 @@ from surehand.core.settings import Mode, Settings
 from surehand.core.tool import Tool
 from surehand.files.trees import remove_tree
 from surehand.policy.approvals import Answer, Question
-from surehand.registry.importable import load_tool
+from surehand.registry.loading import load_tool
 from surehand.state import locations
 from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 
 _ASKED: Final = lazy_pattern(
     r"a (?:terminal|tty) is required|no tty present|must be run from a terminal|not a (?:tty|terminal)"

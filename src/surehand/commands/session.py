@@ -16,8 +16,8 @@ from surehand.core.session import Kept
 from surehand.files.paths import workspace_failure
 from surehand.files.protected_paths import inside, secrets_at_top, unchanged
 from surehand.files.trees import drop_old, remove_tree
+from surehand.git.config import number_settings
 from surehand.git.protected_files import git_dirs_touched, is_set_up
-from surehand.git.reads import number_settings
 from surehand.git.tracked_secrets import BY_SIZE_AND_TIME, prints_nothing, tracked_secrets
 from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from surehand.core.frozen import field, frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
-from surehand.shell.variables import setting_problem, variable_problem
+from surehand.shell.scope import setting_problem, variable_problem
 from surehand.shell.word import Word
 
 TELLS: Final = (

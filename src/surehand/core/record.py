@@ -346,3 +346,15 @@ def _build(cls: type[Record]) -> type[BaseModel]:
     fields = {name: (with_pydantic_fields(cls.hint(name)), spec.to_pydantic()) for name, spec in cls.fields().items()}
     config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, populate_by_name=True)
     return pydantic.create_model(cls.__name__, __config__=config, __doc__=None, **cast("dict[str, Any]", fields))
+
+
+# `Args`, the base of the built-in tools' arguments: frozen, closed, checked by pydantic where it is not plain.
+
+
+class Args(Record):
+    """Base of a tool's arguments; unknown ones are faults, values do not change after validation."""
+
+
+def hide_default(schema: dict[str, Any]) -> None:
+    """Leave a default out of the schema; the description tells it: `Field(..., json_schema_extra=hide_default)`."""
+    schema.pop("default", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast
 
 from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import ToolFailure
@@ -15,7 +15,7 @@ from surehand.core.read_state import ReadState, Seen
 from surehand.core.secrets import is_secret
 
 if TYPE_CHECKING:
-    from surehand.core.agents import AgentRunner
+    from surehand.core.context import ToolContext
     from surehand.core.settings import Mode, Settings
     from surehand.core.view import Selection
 
@@ -269,3 +269,48 @@ def _nobody(event: Event) -> None:
 def facts(session: Session) -> Mapping[str, Any]:
     """Return what is worth telling of a session, as plain data."""
     return {"id": session.id, "name": session.name, "workspace": session.workspace, "cwd": session.cwd}
+
+
+# What starting a sub-agent means, in words that tools and the agent floor share.
+
+AgentMode = Literal["sync", "background", "worktree"]
+
+
+@frozen
+class Profile:
+    """A kind of sub-agent: who it is, which tools it may use, which model it speaks with."""
+
+    name: str
+    description: str
+    prompt: str = ""
+    tools: tuple[str, ...] = ()
+    """Names, aliases or globs; empty means all its parent has."""
+    model: str | None = None
+    source: str = "built-in"
+
+
+@frozen
+class AgentOrder:
+    """One wish for a sub-agent."""
+
+    prompt: str
+    description: str = ""
+    mode: AgentMode = "sync"
+    model: str = ""
+    branch_name: str = ""
+    profile: str = ""
+
+
+class AgentRunner(Protocol):
+    """Who runs sub-agents for a session."""
+
+    spent: Any
+    """What the question that is being answered has cost, sub-agents included."""
+
+    def profiles(self) -> Sequence[Profile]:
+        """Return the kinds of sub-agents there are."""
+        ...
+
+    async def run(self, order: AgentOrder, ctx: ToolContext) -> ToolResult:
+        """Run a sub-agent and return what it answered."""
+        ...

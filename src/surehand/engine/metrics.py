@@ -2,7 +2,7 @@
 
 Times are kept in seconds. A bottleneck is a call that had to wait for a slot; rates are taken over a window of 60 s.
 Resources are known only of calls that ran in a process of their own: what tools do inside this process cannot be
-told apart, and no figure is better than a made-up one. `engine.tool_metrics` makes figures for people of these counts.
+told apart, and no figure is better than a made-up one. `metrics_export` makes figures for people of these counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from surehand.core.call import ToolResult
 
 if TYPE_CHECKING:
     from surehand.core.events import Event
-    from surehand.engine.tool_metrics import ToolMetrics
+    from surehand.engine.metrics_export import ToolMetrics
 
 
 WINDOW_S: Final = 60.0
@@ -262,7 +262,7 @@ class Metrics:
         return self._figures(list(self.records.items()))
 
     def _figures(self, records: list[tuple[str, Record]]) -> list[ToolMetrics]:
-        from surehand.engine.tool_metrics import figures  # lazy: tool_metrics, 3 ms; only for who reads them
+        from surehand.engine.metrics_export import figures  # lazy: tool_metrics, 3 ms; only for who reads them
 
         now = self._clock()
         return [figures(tool, record, now) for tool, record in records]

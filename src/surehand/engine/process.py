@@ -23,7 +23,7 @@ from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import Tool
 from surehand.files.protected_paths import PRIVATE, homes, inside
-from surehand.registry.importable import find_by_name, import_problem
+from surehand.registry.loading import find_by_name, import_problem
 from surehand.sandbox.command import Command
 from surehand.sandbox.denials import explain
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from surehand.core.events import Event, Listener
 from surehand.core.frozen import frozen
-from surehand.engine.tool_metrics import ToolMetrics
+from surehand.engine.metrics_export import ToolMetrics
 
 if TYPE_CHECKING:
     from surehand.core.settings import Settings

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import AnyStr, Final
 
-from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
+from surehand.core.text import format_count
 from surehand.files.sanitize import visible
 from surehand.files.streamed import Bytes
 from surehand.files.text import Encoding, Splice, line_at, with_feeds

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 
 Reach: TypeAlias = Literal["history", "commits", "trees", "blobs", "named"]
 """What is printed: changes of all commits that lead to the revisions, or of those named; whole trees; objects.

@@ -14,8 +14,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.git.config import entries, read_plain, settings_of
 from surehand.git.model import CONFIGS, is_harmless
 from surehand.git.repositories import (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.git.config import entries, read_plain
 from surehand.git.index import gitlinks
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.git.calls import GitCall, prints
 from surehand.git.config import read_plain, settings_of
 from surehand.git.index import TrackedFile, read_tracked

@@ -14,8 +14,8 @@ from collections.abc import Container, Iterable, Sequence
 from functools import cache
 from typing import Final
 
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import SECRET_PATTERNS, is_secret
+from surehand.core.text import lazy_pattern
 from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import read_plain, settings_of
 from surehand.git.index import read_tracked

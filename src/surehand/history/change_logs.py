@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.files.locks import try_lock
+from surehand.files.atomic import try_lock
 from surehand.files.trees import remove_tree
 from surehand.state import locations
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from surehand.core.errors import ToolFailure
-from surehand.files.locks import try_lock
+from surehand.files.atomic import try_lock
 from surehand.history.command_changes import recover_commands
 from surehand.history.disk import HELD_BYTES, put, state_in
 from surehand.history.words import ABSENT, Change, FileChange, FileState

@@ -15,9 +15,8 @@ from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.files.atomic import temporary_name
+from surehand.files.atomic import locked_now, temporary_name
 from surehand.files.diff import creation_diff, narrow_diff, one_line, text_diff
-from surehand.files.locks import locked_now
 from surehand.files.paths import open_folder, os_failure
 from surehand.files.text import UTF8, detect
 from surehand.history.contents import Stream

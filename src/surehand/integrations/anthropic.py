@@ -33,10 +33,10 @@ from surehand.core.errors import ToolFailure
 from surehand.core.names import provider_safe
 from surehand.core.shapes import sendable
 from surehand.core.tool import Tool, ToolInfo, ToolOptions
-from surehand.integrations.messages import MessageTools
 from surehand.integrations.toolbox import (
     AsyncApp,
     FileContent,
+    MessageTools,
     SyncApp,
     Toolbox,
     describe_content,

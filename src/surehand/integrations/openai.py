@@ -27,10 +27,10 @@ from surehand.core.context import ToolContext
 from surehand.core.names import provider_safe
 from surehand.core.shapes import sendable
 from surehand.core.tool import Tool, ToolInfo, ToolOptions
-from surehand.integrations.messages import MessageTools
 from surehand.integrations.toolbox import (
     AsyncApp,
     FileContent,
+    MessageTools,
     SyncApp,
     Toolbox,
     list_content,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from surehand.policy.approvals.approvers import Callback, First, Nobody
 from surehand.policy.approvals.mailbox import Mailbox
-from surehand.policy.approvals.question import Answer, Approver, Question
+from surehand.policy.approvals.question import Answer, Approver, Callback, First, Nobody, Question
 from surehand.policy.approvals.terminal import Terminal
 
 __all__ = ["Answer", "Approver", "Callback", "First", "Mailbox", "Nobody", "Question", "Terminal"]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.policy.paths import ResolvedPath, Roots, below, fold_name
 from surehand.state import locations
 

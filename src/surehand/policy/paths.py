@@ -21,7 +21,7 @@ from surehand.core.secrets import is_secret
 from surehand.files.paths import real_path
 
 if TYPE_CHECKING:
-    from surehand.files.secret_links import SecretLinks
+    from surehand.files.opening import SecretLinks
 
 # File systems that ignore these inside names would open `.git` for `.g<ZWNJ>it`.
 _IGNORABLE = (
@@ -77,7 +77,7 @@ class Roots:
     def secret_links(self) -> SecretLinks:
         """What knows which files with several names are secrets; made for the first such file."""
         if self._secret_links is None:
-            from surehand.files.secret_links import SecretLinks  # lazy: git and the walk, 15 ms
+            from surehand.files.opening import SecretLinks  # lazy: git and the walk, 15 ms
 
             self._secret_links = SecretLinks(lambda: self.real, lambda: is_secret)
         return self._secret_links

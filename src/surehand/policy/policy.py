@@ -19,8 +19,8 @@ from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, Matched
 from surehand.policy.floor import path_floor
 from surehand.policy.judge import Judgement, has_other_names
 from surehand.policy.paths import Roots, compile_pattern, fold_name, has_wildcard, pattern_key
+from surehand.policy.rule_files import rules_in_force
 from surehand.policy.rules import Kind, Rule, Verdict, grant
-from surehand.policy.sources import rules_in_force
 from surehand.policy.trust import trusted_files
 
 if TYPE_CHECKING:

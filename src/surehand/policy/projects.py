@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.core.effects import ReadPath, RunCommand, WritePath
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 
 if TYPE_CHECKING:
     from surehand.policy.policy import Request

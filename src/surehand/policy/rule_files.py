@@ -12,18 +12,25 @@ not_match = ["git push"]
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
+import json
 import os
 import shlex
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from surehand.core.effects import Effect, RunCommand
-from surehand.core.errors import RuleError
-from surehand.policy.hosts import plain_host
-from surehand.policy.paths import Roots, compile_pattern, pattern_key
-from surehand.policy.rules import VERDICTS, Origin, Rule, RuleSource, parse_rule
+from surehand.core.errors import RuleError, StateError
+from surehand.policy.paths import Roots, below, compile_pattern, pattern_key
+from surehand.policy.rules import VERDICTS, Origin, Rule, RuleSource, Verdict, parse_line, parse_rule, plain_host
+from surehand.state import locations
+from surehand.state.json_file import mode_of, write_private
+
+if TYPE_CHECKING:
+    from surehand.core.settings import RuleSettings, Settings
 
 _KEYS = frozenset({"allow", "ask", "deny", "reason", "match", "not_match", "after_untrusted"})
 LIMIT_BYTES = 1024 * 1024
@@ -187,3 +194,111 @@ def _path_matches(rule: Rule, example: str) -> bool:
     roots = Roots(_ANYWHERE)
     path = os.path.normpath(os.path.join(_ANYWHERE, os.path.expanduser(example)))
     return rule.whole or compile_pattern(rule.spec, pattern_key(roots), rule.verdict != "allow").matches(path)
+
+
+# Sources of the rules in force: the user's settings, the project's file, the command line.
+#
+# The settings say which rules hold; the files say on which line each stands. A project's file may only narrow: its
+# allow rules never count, its deny and ask rules count always, trusted or not.
+
+PROJECT_FILE = "surehand.toml"
+
+Key = tuple[Verdict, str]
+
+
+def rules_in_force(settings: Settings, workspace: str, command_line: Sequence[str]) -> list[Rule]:
+    """Return every rule that is not built in; raise RuleError for one that is wrong, with file and line."""
+    project = read_rules(os.path.join(workspace, PROJECT_FILE), "project")
+    try:
+        wanted = _from_settings(settings)
+    except RuleError:
+        _user_rules(workspace)  # says the same with file and line, where the rule stands in a file
+        raise
+    user = _user_rules(workspace) if wanted else {}
+    theirs = {(rule.verdict, rule.text): rule for rule in project}
+    rules = [parse_line(line) for line in command_line]
+    for key, rule in wanted.items():
+        if key in user:
+            rules.append(user[key])
+        elif key not in theirs:
+            rules.append(rule)
+    return [*rules, *(rule for rule in project if rule.verdict != "allow")]
+
+
+def _user_rules(workspace: str) -> dict[Key, Rule]:
+    path = locations.user_settings()
+    real = os.path.realpath(path)
+    if os.path.islink(path) and below(real, os.path.realpath(workspace)):
+        raise RuleError(f"{path} is a link into the workspace; an agent working there could change its own rules")
+    return {(rule.verdict, rule.text): rule for rule in read_rules(real, "user")}
+
+
+def _from_settings(settings: Settings) -> dict[Key, Rule]:
+    permissions = settings.permissions
+    found: dict[Key, Rule] = {}
+    for verdict in VERDICTS:
+        for text in getattr(permissions, verdict):
+            rule = parse_rule(verdict, text, Origin("user"))
+            found[verdict, rule.text] = rule
+    for row in permissions.rules:
+        found |= {(rule.verdict, rule.text): rule for rule in _rules_of_row(row)}
+    return found
+
+
+def _rules_of_row(row: RuleSettings) -> list[Rule]:
+    said = [(verdict, value) for verdict in VERDICTS if (value := getattr(row, verdict))]
+    if len(said) != 1:
+        raise RuleError(f"a rule has exactly one of allow, ask, deny; this one has {[each[0] for each in said]}")
+    verdict, value = said[0]
+    texts = [value] if isinstance(value, str) else list(value)
+    rules = [
+        parse_rule(verdict, text, Origin("user"), reason=row.reason, untrusted=row.after_untrusted) for text in texts
+    ]
+    check_examples(rules, row.match, wanted=True)
+    check_examples(rules, row.not_match, wanted=False)
+    return rules
+
+
+# Remember "always": a rule added to the user's own settings file, atomically, the rest of it left as it is.
+
+
+def remember(rules: str, path: str | None = None) -> None:
+    """Add allow rules, one a line, to the user's settings file (never to a project's)."""
+    parsed = [parse_rule("allow", line) for line in rules.splitlines() if line.strip()]
+    path = os.path.realpath(path or locations.user_settings())
+    locations.private_dir(os.path.dirname(path))
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = _read_settings(path)
+        known = _allowed_rules(before, path)
+        added = [rule.text for rule in parsed if rule.text not in known]
+        if added:
+            after = before + ("" if before.endswith("\n") or not before else "\n") + "".join(map(_rule_table, added))
+            _allowed_rules(after, path)  # what would not parse is never written
+            write_private(path, after, mode=mode_of(path))
+
+
+def _rule_table(rule: str) -> str:
+    day = time.strftime("%Y-%m-%d")
+    return f'\n[[permissions.rules]]\nallow = {json.dumps(rule)}\nreason = "approved on {day}"\n'
+
+
+def _read_settings(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise StateError(f"{path} cannot be read, so nothing was added to it: {problem}") from None
+
+
+def _allowed_rules(text: str, path: str) -> set[str]:
+    import tomllib
+
+    try:
+        permissions = tomllib.loads(text).get("permissions", {})
+        rows = permissions.get("rules", [])
+        return {*permissions.get("allow", []), *(row["allow"] for row in rows if isinstance(row.get("allow"), str))}
+    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as problem:
+        raise RuleError(f"{path} is not valid, so nothing was added to it: {problem}") from None

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import StateError
 from surehand.core.frozen import frozen
@@ -103,8 +105,6 @@ def fingerprints(root: str) -> dict[str, str]:
                 raise StateError(f"{root}: more than {FILE_LIMIT} files in {folder}; too many to trust")
             found[os.path.relpath(path, root)] = _fingerprint(path)
     if found:
-        from surehand.policy.trusted_files import files_that_run  # lazy: trusted_files, 5 ms
-
         named = files_that_run(root, [os.path.join(root, name) for name in found])
         found |= {os.path.relpath(path, root): _fingerprint(path) for path in named}
     return found
@@ -184,3 +184,183 @@ def _change(edit: Callable[[dict[str, dict[str, Any]]], object]) -> None:
         known = _load()
         edit(known)
         write_private_json(path, known)
+
+
+# Which files of a workspace run because trusted ones name them: scripts of hooks and servers, modules of tools.
+#
+# Read without running anything, and rather too many than too few: a word of a command that is a file, a module that
+# Python would import, a script that another one names. Folders of dependencies are not followed.
+
+MOST_FILES: Final = 500
+_MOST_BYTES: Final = 512 * 1024
+_OUT_OF_HERE: Final = frozenset({"node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"})
+_MOST_PLACES: Final = 50
+_WORDS: Final = re.compile(r"[^\s'\"`;|&<>(){}\[\],=$]+")
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_CODE: Final = tuple(
+    f".{each}" for each in ("py", "sh", "bash", "zsh", "js", "mjs", "cjs", "ts", "rb", "pl", "php", "lua", "jar", "so")
+)
+_BY_RUNNER: Final = {
+    "package.json": ("npm", "npx", "yarn", "pnpm", "bun", "node"),
+    "pyproject.toml": ("uv", "uvx", "poetry", "hatch", "pdm", "rye"),
+    **dict.fromkeys(("Makefile", "makefile", "GNUmakefile"), ("make", "gmake")),
+    **dict.fromkeys(("justfile", "Justfile", ".justfile"), ("just",)),
+    "Cargo.toml": ("cargo",),
+    "go.mod": ("go",),
+    "deno.json": ("deno",),
+    "compose.yaml": ("docker", "podman"),
+    "docker-compose.yml": ("docker", "podman"),
+}
+_OF_A_FOLDER: Final = (
+    *("__main__.py", "__init__.py", "sitecustomize.py", "usercustomize.py", "index.js", "index.mjs", "main.js"),
+    *_BY_RUNNER,
+)
+_INSTALLED: Final = ("node_modules/.bin", ".venv/bin", "venv/bin")
+"""Where runners look for a program by its name alone."""
+_BEFORE_MODULES: Final = re.compile(r"-[A-Za-z]*m|import|from")
+
+
+def files_that_run(root: str, own: Iterable[str]) -> list[str]:
+    """Return the files of a workspace that its own (`surehand.toml`, `.mcp.json`, tools) lead to, without these."""
+    found: dict[str, None] = {}
+    first = list(own)
+    waiting = [path for start in first for path in _named_by_own(root, start)]
+    for path in waiting:  # grows while it is walked
+        if path in found or path in first:
+            continue
+        if len(found) >= MOST_FILES:
+            break
+        found[path] = None
+        if _OUT_OF_HERE.isdisjoint(os.path.relpath(path, root).split(os.sep)):
+            waiting += _named_in(root, path)
+    return list(found)
+
+
+def _named_by_own(root: str, path: str) -> Iterator[str]:
+    if path.endswith(".py"):
+        yield from _named_in(root, path)
+        return
+    words = [word for text in _commands(path) for word in _WORDS.findall(text)]
+    named = (os.path.normpath(os.path.join(root, word)) for word in words)  # `cd there`, `cwd`, `PYTHONPATH`
+    places = [
+        root,
+        *(os.path.join(root, each) for each in _INSTALLED),
+        *(each for each in named if os.path.isdir(each)),
+    ]
+    yield from _of_words(root, list(dict.fromkeys(places))[:_MOST_PLACES], words, code_alone=False)
+
+
+def _commands(path: str) -> Iterator[str]:
+    """Yield every text in a file of settings: a command may stand in any."""
+    text = _text(path)
+    try:
+        if path.endswith(".toml"):
+            import tomllib
+
+            content: Any = tomllib.loads(text)
+        elif path.endswith(".json"):
+            content = json.loads(text)
+        else:
+            return
+    except (ValueError, RecursionError):
+        yield text
+        return
+    waiting: list[Any] = [content]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, dict):
+            waiting += cast("dict[str, Any]", each).values()
+        elif isinstance(each, list):
+            waiting += cast("list[Any]", each)
+
+
+def _named_in(root: str, path: str) -> Iterator[str]:
+    text = _text(path)
+    folder = os.path.dirname(path)
+    if path.endswith(".py") or (text.startswith("#!") and "python" in text.partition("\n")[0]):
+        yield from _named_in_python(root, folder, text)
+    elif text:
+        yield from _of_words(root, [folder, root], _WORDS.findall(text)[:20_000], code_alone=True)
+
+
+def _named_in_python(root: str, folder: str, text: str) -> Iterator[str]:
+    import ast  # most processes find the trusted files as they were
+
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield from _of_words(root, [folder, root], _WORDS.findall(text)[:20_000], code_alone=True)
+        return
+    modules: list[tuple[int, str]] = []
+    texts: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            modules.append((node.level, base))
+            modules += [(node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 1000:
+            texts.append(node.value)
+    places = [folder, root, os.path.join(root, "src")]
+    places += [place for each in texts if os.path.isdir(place := os.path.normpath(os.path.join(root, each)))]
+    modules += [(0, each) for each in texts if _MODULE.fullmatch(each) and "." in each]  # `import_module("a.b")`
+    for level, name in modules:
+        above = folder
+        for _ in range(level - 1):
+            above = os.path.dirname(above)
+        for place in [above] if level else places:
+            yield from _module(root, place, name)
+    yield from _of_words(
+        root, [folder, root], [word for each in texts for word in _WORDS.findall(each)], code_alone=True
+    )
+
+
+def _module(root: str, place: str, name: str) -> Iterator[str]:
+    """Yield the files that importing a module from a folder runs: those of its packages as well."""
+    path = place
+    for part in name.split("."):
+        path = os.path.join(path, part)
+        for each in (f"{path}.py", os.path.join(path, "__init__.py"), os.path.join(path, "__main__.py")):
+            yield from _inside(root, each)
+
+
+def _of_words(root: str, places: Sequence[str], words: Sequence[str], *, code_alone: bool) -> Iterator[str]:
+    """Yield the files that the words of a command or a script name; `code_alone`: only source code."""
+    modules = [word for before, word in pairwise(words) if _BEFORE_MODULES.fullmatch(before)]
+    for word in dict.fromkeys(modules if code_alone else words):
+        if _MODULE.fullmatch(word):
+            for place in (*places, os.path.join(root, "src")):
+                yield from _module(root, place, word)
+    for word in dict.fromkeys(words):
+        program = os.path.basename(word)
+        for name, runners in _BY_RUNNER.items():
+            if program in runners:
+                yield from (file for place in places for file in _inside(root, os.path.join(place, name)))
+        for place in places:
+            path = os.path.join(place, os.path.expanduser(word))
+            for each in (path, *(path + ending for ending in _CODE if not word.endswith(_CODE))):
+                if os.path.isdir(each):
+                    if not code_alone or word.startswith("."):
+                        yield from (file for name in _OF_A_FOLDER for file in _inside(root, os.path.join(each, name)))
+                elif not code_alone or each.endswith(_CODE) or os.access(each, os.X_OK):
+                    yield from _inside(root, each)
+
+
+def _inside(root: str, path: str) -> Iterator[str]:
+    """Yield a path when it is a file of the workspace."""
+    path = os.path.normpath(path)
+    if path.startswith(root.rstrip("/") + "/") and os.path.isfile(path):
+        yield path
+
+
+def _text(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(_MOST_BYTES)
+    return "" if b"\0" in content else content.decode("utf-8", "replace")

@@ -376,7 +376,7 @@ def _find_option_problems(tool: Tool) -> list[str]:
     if tool.output_schema is not None:
         found += schema_problems(tool.output_schema, "output schema")
     if tool.where == "process":
-        from surehand.registry.importable import import_problem  # lazy: ast, 14 ms
+        from surehand.registry.loading import import_problem  # lazy: ast, 14 ms
 
         found += [problem] if (problem := import_problem(tool)) else []
     return found

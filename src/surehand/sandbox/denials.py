@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.files.protected_paths import inside
 from surehand.sandbox.profile import SandboxProfile
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules
 from surehand.search.globs import expand

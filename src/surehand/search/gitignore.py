@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.git.wildmatch import literal_length, translate
 
 _BOM: Final = b"\xef\xbb\xbf"

@@ -13,7 +13,7 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.git.wildmatch import literal_length, translate
 
 ALTERNATIVES_LIMIT: Final = 1000

@@ -11,14 +11,96 @@ a tree without its `.git` is searched like the tree itself.
 from __future__ import annotations
 
 import os
+import re
 import stat
+import struct
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.git.config import read_plain
-from surehand.search.gitignore import Rule, Rules
-from surehand.search.repository import Repository, find_repository, git_dir_of, user_excludes_file
+from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
+from surehand.git.config import config_home, is_true, read_plain, settings_of
+from surehand.git.repositories import common_of, is_repository, repository_at
+from surehand.search.gitignore import Rule, Rules, rg_agrees
+
+# Where a git repository begins and what its configuration says about ignored files; git itself is never run.
+
+
+@frozen
+class Repository:
+    """The parts of a repository that say what is ignored."""
+
+    top: bytes
+    git_dir: bytes
+    exclude: bytes
+    """`.git/info/exclude`; it need not exist."""
+    excludes_file: bytes | None
+    """The user's own ignore file, `core.excludesFile` or git's default; it need not exist."""
+    ignore_case: bool
+
+
+def find_repository(folder: bytes) -> Repository | None:
+    """Return the repository `folder` (absolute) lies in, or None.
+
+    Where git finds none, the nearest folder with a `.git` folder in it counts, as in ripgrep: an unfinished
+    repository still shows which rules are meant.
+    """
+    unfinished: bytes | None = None
+    while True:
+        git_dir = git_dir_of(folder)
+        if git_dir is not None:
+            return _repository(folder, git_dir)
+        if unfinished is None and os.path.isdir(os.path.join(folder, b".git")):
+            unfinished = folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return _repository(unfinished, os.path.join(unfinished, b".git")) if unfinished is not None else None
+        folder = parent
+
+
+def git_dir_of(folder: bytes) -> bytes | None:
+    """Return the git folder when `folder` is the top of a repository or a worktree, by git's own test.
+
+    A `.git` that points nowhere, as in a copied worktree, begins no repository: what lies around it counts.
+    """
+    place = repository_at(os.fsdecode(folder)) if os.path.lexists(os.path.join(folder, b".git")) else None
+    if place is None or not is_repository(place) or place.git_dir == place.top:
+        return None
+    # By the name it was asked about where that is the folder itself: rules are told by the paths people use.
+    return os.path.join(folder, b".git") if not place.pointer else os.fsencode(place.git_dir)
+
+
+def _find_common_dir(git_dir: bytes) -> bytes:
+    """Return the git folder that a worktree has in common with its repository; for any other one itself."""
+    if not os.path.lexists(os.path.join(git_dir, b"commondir")):
+        return git_dir
+    return os.fsencode(common_of(os.fsdecode(git_dir)))
+
+
+def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | None:
+    """Return the user's ignore file for places outside a repository, or for the `settings` of one."""
+    settings = settings_of(None) if settings is None else settings
+    chosen = settings.get(b"core.excludesfile")
+    if chosen is not None:
+        path = os.path.expanduser(chosen)
+        return None if not path or is_secret(os.fsdecode(path)) else path
+    return os.path.join(config_home(), b"git", b"ignore")
+
+
+def _repository(top: bytes, git_dir: bytes) -> Repository:
+    shared = _find_common_dir(git_dir)
+    settings = settings_of(git_dir, shared)
+    excludes_file = user_excludes_file(settings)
+    return Repository(
+        top=top,
+        git_dir=git_dir,
+        exclude=os.path.join(shared, b"info", b"exclude"),
+        excludes_file=os.path.normpath(os.path.join(top, excludes_file)) if excludes_file else None,
+        ignore_case=is_true(settings.get(b"core.ignorecase", b"")),
+    )
+
 
 GITIGNORE: Final = b".gitignore"
 
@@ -162,3 +244,178 @@ def _is_folder(path: bytes) -> bool:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (OSError, ValueError):
         return False
+
+
+# The ignore rules of a whole tree as one list for `rg`, where it would read one of its files otherwise than git.
+#
+# `rg` then reads no `.gitignore` itself. The list may leave out too little, never too much: what `rg` finds is judged
+# again by git's rules. So a rule that ignores and that `rg` would misread is simply not given to it; one that takes
+# something back must be, and where it cannot there is no list.
+#
+# Every rule counts from the folder of its file. In one list it is written from the root, weaker files first, so that as
+# in git the last rule that fits decides.
+
+RULES_LIMIT: Final = 1000
+"""Rules in one list: `rg` compiles them all, and compares each path with all of them."""
+_TITLE: Final = b"# the rules of the whole tree"
+"""A list is never empty, not even one without rules: an empty one would mean that there is none."""
+_PLAIN_FOLDER: Final = lazy_pattern(rb"[\w.@%+=:,~/-]*", re.ASCII)
+
+
+def combine(top: Folder, files: Sequence[tuple[bytes, Rules]]) -> bytes | None:
+    """Return the rules in force in `top` and those of files below it (by the path of their folder from there).
+
+    None where no such list can be made.
+    """
+    above = [line for rules, skip in reversed(top.chain) for line in _from_above(rules, top.prefix[skip:])]
+    below = [line for folder, rules in sorted(files, key=_depth) for line in _from_below(rules, folder)]
+    lines = [*above, *below]
+    if top.fold or len(lines) > RULES_LIMIT or None in lines or not hasattr(os, "memfd_create"):
+        return None
+    return b"\n".join([_TITLE, *filter(None, lines), b""])
+
+
+def _depth(file: tuple[bytes, Rules]) -> int:
+    return file[0].count(b"/")
+
+
+def _from_above(rules: Rules, path: bytes) -> Iterator[bytes | None]:
+    """Yield the rules of a file of this folder or of one above it, `path` folders higher."""
+    for rule in rules.rules:
+        anchored = bool(path) and not rule.by_name
+        yield _write(rule, b"" if rule.by_name else b"/") if not anchored else _leave_out(rule)
+
+
+def _from_below(rules: Rules, folder: bytes) -> Iterator[bytes | None]:
+    """Yield the rules of a file in a folder below (its path with a slash at its end)."""
+    plain = _PLAIN_FOLDER.fullmatch(folder) is not None
+    for rule in rules.rules:
+        yield _write(rule, b"/" + folder + (b"**/" if rule.by_name else b"")) if plain else _leave_out(rule)
+
+
+def _write(rule: Rule, beginning: bytes) -> bytes | None:
+    if not rg_agrees(rule.text):
+        return _leave_out(rule)
+    body = beginning + rule.pattern.removeprefix(b"/")
+    return (b"!" if rule.negated else b"") + body + (b"/" if rule.only_folders else b"")
+
+
+def _leave_out(rule: Rule) -> bytes | None:
+    return None if rule.negated else b""
+
+
+def hold_open(lines: bytes) -> int:
+    """Return a descriptor that `rg` can read the list from."""
+    fd = os.memfd_create("ignore-rules")
+    try:
+        os.write(fd, lines)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+# Which files people keep: not what git ignores, and not the caches that programs make anew.
+#
+# An undo takes back what people keep; the rest is in the history too and comes back when it is named.
+
+CACHES: Final = frozenset(
+    {
+        "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox", ".cache",
+        ".eggs", ".ipynb_checkpoints", "node_modules", ".venv", ".npm", ".parcel-cache", ".turbo", ".next", ".nuxt",
+        ".svelte-kit", ".angular", ".gradle", ".sass-cache", ".eslintcache", ".stylelintcache", ".coverage",
+        ".DS_Store", "Thumbs.db"
+    }
+)  # fmt: skip
+"""Names that programs use for what they make anew whenever it is gone."""
+_CACHE_ENDINGS: Final = (".pyc", ".pyo", ".tsbuildinfo")
+_INDEX_LIMIT: Final = 256 * 1024 * 1024
+
+
+class KeptFiles:
+    """Decides which paths people keep. Caches what it read: make a new one for each question."""
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        self._roots = [os.fsencode(root).rstrip(b"/") for root in roots]
+        self._folders: dict[bytes, Folder | None] = {}
+        """The rules in a folder; None for one that is not kept, with all that is in it."""
+        self._tracked: dict[bytes, frozenset[bytes]] = {}
+
+    def __call__(self, path: str, *, is_folder: bool = False) -> bool:
+        """Say whether people keep the file (or folder) at an absolute path; it need not be there."""
+        parent, name = os.path.split(os.fsencode(path))
+        folder = self._folder(parent)
+        unkept = folder is None or is_cache(name) or folder.ignores(name, is_folder)
+        return not unkept or self._is_tracked(os.fsencode(path))
+
+    def _folder(self, path: bytes) -> Folder | None:
+        if path not in self._folders:
+            self._folders[path] = self._look(path)
+        return self._folders[path]
+
+    def _look(self, path: bytes) -> Folder | None:
+        parent, name = os.path.split(path)
+        if path in self._roots or parent == path or not any(path.startswith(root + b"/") for root in self._roots):
+            return folder_at(path, path)
+        above = self._folder(parent)
+        if above is None or is_cache(name) or above.ignores(name, True):
+            return None
+        return above.child(name)
+
+    def _is_tracked(self, path: bytes) -> bool:
+        """Say whether git tracks a path, or a file below it: then no rule makes it ignored."""
+        repository = find_repository(os.path.dirname(path))
+        if repository is None:
+            return False
+        if repository.top not in self._tracked:
+            self._tracked[repository.top] = frozenset(_list_tracked(repository))
+        return path[len(repository.top) + 1 :] in self._tracked[repository.top]
+
+
+def is_cache(name: bytes) -> bool:
+    """Whether programs use a name for what they make anew whenever it is gone."""
+    text = os.fsdecode(name)
+    return text in CACHES or text.endswith(_CACHE_ENDINGS)
+
+
+def _list_tracked(repository: Repository) -> Iterator[bytes]:
+    """Yield the names in the index of a repository, with the folders above them; none where it cannot be read."""
+    try:
+        with open(os.path.join(repository.git_dir, b"index"), "rb") as file:
+            data = file.read(_INDEX_LIMIT)
+        for name in _index_names(data):
+            yield name
+            while name := name.rpartition(b"/")[0]:
+                yield name
+    except (OSError, struct.error, ValueError, IndexError):
+        return
+
+
+def _index_names(data: bytes) -> Iterator[bytes]:
+    """Yield the names of an index (versions 2 to 4), as its format describes them."""
+    signature, version, count = struct.unpack_from(">4sII", data)
+    if signature != b"DIRC" or version not in (2, 3, 4):
+        return
+    at, name = 12, b""
+    for _ in range(count):
+        start, (flags,) = at, struct.unpack_from(">H", data, at + 60)
+        at += 62 + (2 if version >= 3 and flags & 0x4000 else 0)
+        if version == 4:
+            dropped, at = _varint(data, at)
+            end = data.index(b"\0", at)
+            name = name[: len(name) - dropped] + data[at:end]
+            at = end + 1
+        else:
+            end = data.index(b"\0", at)
+            name = data[at:end]
+            at = start + (end - start + 8) // 8 * 8
+        yield name
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = data[at] & 0x7F
+    while data[at] & 0x80:
+        at += 1
+        value = ((value + 1) << 7) | (data[at] & 0x7F)
+    return value, at + 1

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 
 if TYPE_CHECKING:
     from subprocess import Popen

@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar
 from surehand.core.frozen import frozen
 from surehand.files.paths import open_strict
 from surehand.search import ripgrep
-from surehand.search.given_rules import hold_open
+from surehand.search.ignore_files import hold_open
 from surehand.search.walk import Judge, Walk, last_rules, look_through, order, walk_options
 
 MAX_OPEN_FILES: Final = 400

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, TypeAlias
 
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import SECRET_BEGINNINGS, SECRET_ENDINGS, SECRET_NAMES
+from surehand.core.text import lazy_pattern
 from surehand.git.wildmatch import literal_length
 from surehand.search.gitignore import Rule
 from surehand.search.ignore_files import Chain, Folder

@@ -21,16 +21,23 @@ from dataclasses import dataclass, replace
 from dataclasses import field as kept
 from typing import Final
 
-from surehand.core.counts import format_count
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret, may_be_secret
+from surehand.core.text import format_count
 from surehand.files.openat2 import PATH_ONLY
 from surehand.git.config import read_plain
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules
-from surehand.search.given_rules import combine
-from surehand.search.ignore_files import GITIGNORE, Chain, Folder, folder_at, rules_of
-from surehand.search.repository import find_repository, git_dir_of
+from surehand.search.ignore_files import (
+    GITIGNORE,
+    Chain,
+    Folder,
+    combine,
+    find_repository,
+    folder_at,
+    git_dir_of,
+    rules_of,
+)
 from surehand.search.sieve import Sieve
 
 _EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})

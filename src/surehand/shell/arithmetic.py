@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.plain import Node
 from surehand.shell.tree import child, children, prints_a_number, text
 from surehand.shell.word import Word

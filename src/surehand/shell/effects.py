@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, Unreadable, WritePath
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.shell import globs
 from surehand.shell.programs import program_of
 from surehand.shell.programs.record import Program

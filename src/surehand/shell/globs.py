@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.shell.word import Word
 
 MAX_MATCHES = 64

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import globs, options, read_only
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.find import joins_tests, picked_files, picks_link

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
 
 Node: TypeAlias = dict[str, Any]

@@ -10,14 +10,13 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import names
 from surehand.shell.programs import program_of
 from surehand.shell.programs.record import Program
-from surehand.shell.scope import FoundCommand
-from surehand.shell.variables import SHELL_VARIABLE, assignment_problem, variable_and_setting_problem
+from surehand.shell.scope import SHELL_VARIABLE, FoundCommand, assignment_problem, variable_and_setting_problem
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Wrapper

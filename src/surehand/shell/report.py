@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
 
 from surehand.core.effects import Connect, Effect, ReadPath, RunCommand, Unreadable
 from surehand.core.frozen import frozen, replace_values
-from surehand.core.patterns import lazy_pattern
-from surehand.shell import classes, effects, globs, read_only, variables
-from surehand.shell.classes import Class
+from surehand.core.text import lazy_pattern
+from surehand.shell import effects, globs, read_only, scope
 from surehand.shell.effects import STREAMS
 from surehand.shell.programs import program_of
 from surehand.shell.scope import Context, FoundCommand, FoundRedirect, Scope
@@ -19,6 +19,57 @@ from surehand.shell.touches import Touch
 from surehand.shell.verdict import Verdict
 from surehand.shell.walk import Walk
 from surehand.shell.word import Word
+
+# The six classes of commands, and the class of a whole line: that of its least safe part.
+
+Class: TypeAlias = Literal["search", "read", "list", "silent", "write", "general"]
+
+# From the safest to the least safe.
+ORDER: tuple[Class, ...] = ("search", "read", "list", "silent", "write", "general")
+
+ENDS_SHARE = 0.8
+"""How much of what is shown of long output comes from its beginning, where the class of a command says nothing else."""
+
+
+def head_share(kind: Class, commands: Iterable[str]) -> float:
+    """Return how much of what is shown of a command's long output comes from its beginning, the rest from its end.
+
+    The first hits of a search and the first lines of a list are the ones wanted; a build tells at its end what failed.
+    """
+    if kind in ("search", "list"):
+        return 1.0
+    builds = kind == "general" and any(program_of(name).builds for name in commands)
+    return 1 - ENDS_SHARE if builds else ENDS_SHARE
+
+
+MEANINGS: dict[Class, str] = {
+    "search": "searches",
+    "read": "reads",
+    "list": "lists",
+    "silent": "changes files and prints nothing",
+    "write": "writes files",
+    "general": "runs a program",
+}
+"""What commands of a class do, for people; from the safest to the least safe."""
+
+
+def class_of(name: str, read_only: bool, writes: bool) -> Class | None:
+    """Return the class of one command, `None` for a neutral one.
+
+    A search or read that its options turn into something else is no longer one: it writes, or nobody knows.
+    """
+    kind = program_of(name).kind
+    if kind == "neutral":
+        return None
+    if read_only or kind not in ("search", "read", "list"):
+        return kind
+    return "write" if writes else "general"
+
+
+def least_safe(kinds: list[Class]) -> Class:
+    """Return the class of a line out of those of its parts; a line of neutral commands alone is general."""
+    return max(kinds, key=ORDER.index) if kinds else "general"
+
 
 _DESCRIPTOR = lazy_pattern(r"\d+-?", re.ASCII)
 _READS = frozenset(("<", "<>"))
@@ -111,7 +162,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
     for each in walk.found:
         run, unreadable = _run(each, cwd, shell_alone)
         writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)
-        kind = None if each.wraps or each.function else classes.class_of(each.name, run.read_only, writes)
+        kind = None if each.wraps or each.function else class_of(each.name, run.read_only, writes)
         if kind:
             kinds.append(kind)
             run = replace_values(run, kind=kind)
@@ -145,7 +196,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
         "",
         tuple(_simple(each) for each in walk.found),
         tuple(Redirect(each.op, each.fd, each.target.text, each.static) for each in walk.redirects),
-        classes.least_safe(kinds),
+        least_safe(kinds),
         not reasons,
         tuple(reasons),
         tuple(found),
@@ -156,8 +207,8 @@ def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
     """Yield each variable that should not be set as it is, and why."""
     set_for_commands = [pair for each in walk.found for pair in read_only.heeded_variables(each)]
     for pairs, problem_of in (
-        (walk.assigned, variables.variable_problem),
-        (set_for_commands, variables.setting_problem),
+        (walk.assigned, scope.variable_problem),
+        (set_for_commands, scope.setting_problem),
     ):
         for name, value in dict.fromkeys(pairs):
             if problem := problem_of(name, value):

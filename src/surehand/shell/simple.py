@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import globs, options
 from surehand.shell.options import names
 from surehand.shell.path_lists import add_listed_paths, repositories_around
@@ -16,9 +16,8 @@ from surehand.shell.plain import Node, parse_plain
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.record import VERSION_OPTIONS
 from surehand.shell.scope import Context, Directories, Flow, FoundCommand, Scope, change_directory, staying, union
-from surehand.shell.starts import Started
 from surehand.shell.word import Many, Word
-from surehand.shell.wrappers import Wrapper, unwrap
+from surehand.shell.wrappers import Started, Wrapper, unwrap
 
 if TYPE_CHECKING:
     from surehand.shell.walk import Walk

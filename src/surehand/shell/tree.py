@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.plain import Node
 
 COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))

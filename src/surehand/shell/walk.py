@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
 from surehand.shell.path_lists import find_listed_paths

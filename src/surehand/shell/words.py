@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic
 from surehand.shell.plain import Node
 from surehand.shell.tree import below, child, children, prints_a_number

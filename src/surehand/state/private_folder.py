@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from surehand.core.errors import ToolFailure
-from surehand.core.patterns import lazy_pattern
-from surehand.files.locks import try_lock
+from surehand.core.text import lazy_pattern
+from surehand.files.atomic import try_lock
 from surehand.files.trees import remove_tree
 
 SCRATCH: Final = ".scratch"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from surehand.core.agents import AgentMode, AgentOrder
-from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
 from surehand.core.effects import StartAgent, Unreadable
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field, hide_default
+from surehand.core.session import AgentMode, AgentOrder
 from surehand.core.tool import Tool
 from surehand.git.model import what_asks
 from surehand.tools.output_schemas import output_schema

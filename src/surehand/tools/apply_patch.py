@@ -9,14 +9,14 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult, Undo
 from surehand.core.context import ToolContext
-from surehand.core.counts import format_count
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import StateError, ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
+from surehand.core.record import Args, Field
+from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
 from surehand.files.paths import is_beneath, open_folder

@@ -11,8 +11,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from surehand.commands.collect_changes import ChangeCollector
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, mark_stderr
-from surehand.commands.output_text import binary_kind, decode_output, stray_note, whole_characters
+from surehand.commands.output import (
+    STDERR_LIMIT,
+    STDOUT_LIMIT,
+    Stream,
+    binary_kind,
+    decode_output,
+    mark_stderr,
+    stray_note,
+    whole_characters,
+)
 from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure

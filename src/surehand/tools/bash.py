@@ -17,13 +17,13 @@ from surehand.core.secrets import is_secret
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
 from surehand.git.calls import GitCall, parse_call
-from surehand.git.reads import only_reading
+from surehand.git.config import only_reading
 from surehand.git.repositories import repositories_around
 from surehand.sandbox import protocol
 from surehand.sandbox.command import KILL_S, TERM_S
 from surehand.sandbox.protocol import Runner
-from surehand.shell.parser_process import PARSERS
 from surehand.shell.programs import quiet_variables
+from surehand.shell.syntax import PARSERS
 from surehand.tools.bash_command import (
     BashArgs,
     change_log_of,

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands.session import SHELLS, Shells
-from surehand.core.args import Args, Field, hide_default
+from surehand.core.record import Args, Field, hide_default
 from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, bash
 from surehand.sandbox.protocol import Runner
 from surehand.shell import understand

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import input_prompts
 from surehand.commands.collect_changes import KEPT_HINT, put_back_message
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, mark_stderr, truncate_bytes
-from surehand.commands.progress import Watcher
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, Watcher, mark_stderr, truncate_bytes
 from surehand.commands.session import Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
-from surehand.core.counts import format_count
 from surehand.core.frozen import frozen
+from surehand.core.text import format_count
 from surehand.sandbox import denials
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Runner
-from surehand.shell.classes import head_share
 from surehand.shell.programs import exit_1_means_no, program_of
+from surehand.shell.report import head_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

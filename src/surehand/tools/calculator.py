@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field
 from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
+from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
 from surehand.tools.edit_checks import EDIT_CHECKS
 from surehand.tools.file_write import FileWrite, Replace, locate

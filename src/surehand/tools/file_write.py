@@ -24,10 +24,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
-from surehand.files.atomic import create_file, replace_file, temporary_name
-from surehand.files.locks import locked_now, remove_empty_folders
+from surehand.files.atomic import create_file, locked_now, remove_empty_folders, replace_file, temporary_name
 from surehand.files.openat2 import exact_times
-from surehand.files.opening import read_to_end, read_up_to
+from surehand.files.opening import SECRET_LINKS, read_to_end, read_up_to
 from surehand.files.paths import (
     ATTEMPTS,
     OutsideRoots,
@@ -41,7 +40,6 @@ from surehand.files.paths import (
     special_failure,
     workspace_failure,
 )
-from surehand.files.secret_links import SECRET_LINKS
 from surehand.files.streamed import LARGE_BYTES, Bytes, LargeBytes, Part, holds_parts, join_parts, snapshot
 from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts

@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
-from surehand.files.display import shown_name
 from surehand.files.paths import real_path
+from surehand.files.sanitize import shown_name
 from surehand.files.text import Splice, apply_splices
 from surehand.search.gitignore import parse_line
 from surehand.search.ignore_files import explain

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
-from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field
+from surehand.core.text import format_count
 from surehand.core.tool import Tool
-from surehand.files.display import shown_names
 from surehand.files.opening import open_folder
+from surehand.files.sanitize import shown_names
 from surehand.search.globs import compile_glob, explain_extended, split_pattern
 from surehand.search.listing import Listing
 from surehand.search.ripgrep import Stop, in_thread

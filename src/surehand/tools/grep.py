@@ -6,16 +6,15 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
-from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.record import Args, Field, hide_default
+from surehand.core.text import format_count
 from surehand.core.tool import Tool
-from surehand.files.display import marked_line, shown_name
-from surehand.files.opening import open_file, open_folder
-from surehand.files.secret_links import SECRET_LINKS
+from surehand.files.opening import SECRET_LINKS, open_file, open_folder
+from surehand.files.sanitize import marked_line, shown_name
 from surehand.search.file_filter import file_filter
 from surehand.search.globs import explain_extended
 from surehand.search.ripgrep import Pattern, Stop, in_thread

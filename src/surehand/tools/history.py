@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult, Undo
 from surehand.core.context import ToolContext
-from surehand.core.counts import format_count
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import replace_values
 from surehand.core.read_state import Seen
+from surehand.core.record import Args, Field
+from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
 from surehand.files.paths import readable_roots
@@ -28,7 +28,7 @@ from surehand.history.plan import LAST_TURN, Plan, PlannedCall, UndoRequest, Wan
 from surehand.history.recovery import recover_interrupted
 from surehand.history.steps import CarriedOut
 from surehand.history.words import ABSENT, Author, Change, FileChange
-from surehand.search.kept_files import KeptFiles
+from surehand.search.ignore_files import KeptFiles
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.call import ToolResult, Undo
-from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath, Unreadable
 from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.session import Kept
+from surehand.core.text import format_count
 from surehand.core.tool import Tool
 from surehand.history.words import Author
 from surehand.sandbox import protocol

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
-from surehand.core.counts import format_count
 from surehand.core.effects import Effect, WritePath
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field
+from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
-from surehand.files.notebook import refuse_oversized
-from surehand.files.notebook_cells import BrokenNotebookError, CellEdit, NotebookText, edit_cell
+from surehand.files.notebook import BrokenNotebookError, CellEdit, NotebookText, edit_cell, refuse_oversized
 from surehand.files.paths import real_path
 from surehand.files.text import apply_splices
 from surehand.tools.edit_checks import (

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import Image, Text, ToolResult
-from surehand.core.counts import format_count
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import Seen, digest_of
+from surehand.core.record import Args, Field, hide_default
 from surehand.core.schema import truncate_text
 from surehand.core.session import Kept
+from surehand.core.text import format_count
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
 from surehand.files.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndex, LineIndexes

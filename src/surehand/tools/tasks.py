@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import Kept
 from surehand.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
 from surehand.core.tool import Tool

@@ -9,11 +9,11 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.names import name_problems
+from surehand.core.record import Args, Field
 from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.tool import Preview, Tool
 from surehand.tools.made_tools import WORKSHOP, Made, Version, tool_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field
 from surehand.core.tool import Tool, ToolInfo
 from surehand.tools.output_schemas import output_schema
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.args import Args, Field, hide_default
 from surehand.core.call import Image, Text, ToolResult
 from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
+from surehand.core.record import Args, Field
 from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from surehand.core.args import Args, Field
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
+from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
 from surehand.tools.edit import effects, resources
 from surehand.tools.edit_checks import WRITE_CHECKS

@@ -22,11 +22,11 @@ from surehand.core.errors import StateError
 from surehand.core.frozen import field, frozen
 from surehand.core.read_state import SETTLED_NS, digest_of
 from surehand.core.secrets import is_secret
-from surehand.files.cloning import copy_data
 from surehand.files.paths import open_folder
+from surehand.files.trees import copy_data
 from surehand.git.index import read_tracked
 from surehand.git.repositories import repository_at
-from surehand.search.kept_files import is_cache
+from surehand.search.ignore_files import is_cache
 from surehand.search.walk import Walk
 
 EntryKind: TypeAlias = Literal["file", "symlink"]

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from surehand.commands.output_text import binary_kind
+from surehand.commands.output import binary_kind
 from surehand.core.frozen import frozen
 from surehand.core.read_state import digest_of
 from surehand.files.diff import text_diff

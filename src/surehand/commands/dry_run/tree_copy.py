@@ -16,8 +16,7 @@ from surehand.commands.dry_run.differences import Difference, look, open_up
 from surehand.commands.dry_run.overlay import disturbed, make_covers, wire
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.files.cloning import copy_data
-from surehand.files.trees import remove_tree
+from surehand.files.trees import copy_data, remove_tree
 
 COPY_FILES: Final = 50_000
 COPY_BYTES: Final = 1 << 30

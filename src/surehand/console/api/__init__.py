@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from surehand.console.api import (
-    audit,
-    changes,
-    figures,
-    live,
-    login,
-    openapi,
-    policy,
-    questions,
-    tools,
-    work,
-    workspaces,
-)
+from surehand.console import access
+from surehand.console.api import audit, changes, figures, live, openapi, policy, questions, tools, work, workspaces
 from surehand.console.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *login.ENDPOINTS,
+    *access.ENDPOINTS,
     *live.ENDPOINTS,
     *questions.ENDPOINTS,
     *changes.ENDPOINTS,

@@ -13,9 +13,9 @@ from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given
 from surehand.engine.audit import records
 from surehand.engine.checking import Checker
-from surehand.policy.approvals import remember
 from surehand.policy.explain import warnings
 from surehand.policy.policy import Policy
+from surehand.policy.rule_files import remember
 from surehand.policy.rules import parse_rule
 from surehand.state.locations import Workspace
 

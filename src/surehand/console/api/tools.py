@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from surehand.config_edit import set_value
+from surehand.config import set_value
 from surehand.console.api.figures import SPANS, by_tool
 from surehand.console.api.workspaces import named_workspace
 from surehand.console.endpoint import ApiError, Endpoint, Given

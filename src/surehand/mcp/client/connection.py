@@ -306,7 +306,7 @@ class Connection:
         import mcp_types as types
 
         from mcp import Client
-        from surehand.mcp.client.corrected_transport import CorrectedTransport  # lazy: mcp, 900 ms
+        from surehand.mcp.client.http import CorrectedTransport  # lazy: mcp, 900 ms
 
         elicit = self._elicit()
 

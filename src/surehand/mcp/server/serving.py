@@ -31,9 +31,8 @@ from surehand.core.events import Progress
 from surehand.core.frozen import replace_values
 from surehand.core.schema import Schema
 from surehand.mcp import convert
-from surehand.mcp.server.calls import ClientCall, Log
+from surehand.mcp.server.calls import GATHER_S, ClientCall, Gather, Listing, Log, is_gateway
 from surehand.mcp.server.clients import Client, Clients, Open, Waiting
-from surehand.mcp.server.listing import GATHER_S, Gather, Listing, is_gateway
 from surehand.mcp.server.resources import Extras
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]

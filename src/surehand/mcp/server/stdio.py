@@ -7,7 +7,7 @@ from typing import Any, cast
 from mcp.server.lowlevel.server import Server
 
 from surehand.mcp.lines import LINE_LIMIT, Lines
-from surehand.state.own_stdio import is_stream, own_stdio
+from surehand.state.stdio import is_stream, own_stdio
 
 
 async def serve_stdio(server: Server[Any]) -> None:

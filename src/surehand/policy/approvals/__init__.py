@@ -5,9 +5,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surehand.policy.approvals.approvers import AnswerFunction, Callback, First, Nobody, approver_of, ask_approver
-from surehand.policy.approvals.question import Answer, AnswerKind, Approver, Question, digest
-from surehand.policy.approvals.remember import remember
+from surehand.policy.approvals.question import (
+    Answer,
+    AnswerFunction,
+    AnswerKind,
+    Approver,
+    Callback,
+    First,
+    Nobody,
+    Question,
+    approver_of,
+    ask_approver,
+    digest,
+)
+from surehand.policy.rule_files import remember
 
 if TYPE_CHECKING:
     from surehand.policy.approvals.mailbox import Mailbox

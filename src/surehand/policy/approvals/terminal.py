@@ -10,7 +10,7 @@ from typing import Final
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import DryRun
 from surehand.policy.approvals.question import Answer, AnswerKind, Question, one_line, printable
-from surehand.policy.echo import echoing
+from surehand.state.stdio import echoing
 
 _KEYS: Final[dict[str, AnswerKind]] = {
     "y": "once",

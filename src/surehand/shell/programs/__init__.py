@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.programs import (
     archives,
     awk,

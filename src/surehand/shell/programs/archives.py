@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Call, Form, Program, by_words, listing
-from surehand.shell.starts import Started, scripts, value_of
 from surehand.shell.touches import Operands, Touch, loosely
 from surehand.shell.verdict import Verdict, judge_words
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started, scripts, value_of
 
 _ZCAT = "-f -q -v --force --quiet --verbose @read"
 _TAR_LIST = lazy_pattern(r"-?[tvzjJa]*t[tvzjJa]*f?")

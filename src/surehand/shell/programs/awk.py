@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Program, by_words, judge_files
 from surehand.shell.verdict import Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Call, Form, Program, by_words, double_dashes, own_options, refusing
 from surehand.shell.touches import writes_second_operand

@@ -6,12 +6,12 @@ import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import names
 from surehand.shell.programs.record import Form, Program, by_words, judge_files
+from surehand.shell.scope import SHELL_VARIABLE
 from surehand.shell.touches import Touch
-from surehand.shell.variables import SHELL_VARIABLE
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from surehand.shell.options import names
 from surehand.shell.programs.record import Call, Program, by_words
-from surehand.shell.starts import Started
 from surehand.shell.touches import Touch
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started
 
 _FIND_RUNS = names("-exec -execdir -ok -okdir")
 _ALONE = names(

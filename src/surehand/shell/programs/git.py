@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Flags, names
 from surehand.shell.programs.record import Call, Program, by_words
-from surehand.shell.starts import Started, value_of
 from surehand.shell.touches import REMOTE, Touch, TouchKind, loosely
 from surehand.shell.verdict import Verdict, judge_words
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started, value_of
 
 _DIFF = (
     "-pus -U? -z -M? -C? -B? -D -R -a -b -w -W -S: -G: -O:r -l: --patch --no-patch --unified? --raw --patch-with-raw "

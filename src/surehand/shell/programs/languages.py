@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from surehand.shell.programs.packages import PIP
 from surehand.shell.programs.record import Form, Program
-from surehand.shell.starts import Started, runner, scripts
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started, runner, scripts
 
 _PACKAGE = r"(?!.*\.\./)(?:\./)?(?:[A-Za-z_][\w./-]*|\.{3})|\./?"  # of Go: inside the module, at no version
 _GO_LIST = "-json? -m -f: -deps -e -find -test -tags: @text"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.programs.record import Program, by_words, refusing
-from surehand.shell.starts import Started, scripts
 from surehand.shell.touches import Operands, Touch, loosely
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started, scripts
 
 _CURL = (
     "-0123468BCGIJLMNOPQRSZafgijklnpqsvk# -A: -b: -c: -C: -d: -D: -e: -E: -F: -h? -H: -K: -m: -o: -P: -Q: -r: -t: "

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from surehand.shell.options import names
 from surehand.shell.programs.record import Form, Program, listing
-from surehand.shell.starts import Started, runner, scripts
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started, runner, scripts
 
 _NAME = r"[A-Za-z0-9@][\w@.+/-]*"  # of a package: neither an option nor a path
 _NO_PATH = r"[^/]+"

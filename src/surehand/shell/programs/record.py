@@ -12,11 +12,10 @@ from typing import Literal, TypeAlias
 
 from surehand.core.frozen import frozen
 from surehand.shell import options
-from surehand.shell.starts import Starts
 from surehand.shell.touches import Touches
 from surehand.shell.verdict import Verdict, judge_words
 from surehand.shell.word import Word
-from surehand.shell.wrappers import Wrapper
+from surehand.shell.wrappers import Starts, Wrapper
 
 Kind: TypeAlias = Literal["search", "read", "list", "silent", "general", "neutral"]
 VERSION_OPTIONS = frozenset(("--version", "--help"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from surehand.shell.programs.record import Call, Program, without
-from surehand.shell.starts import Started, scripts, value_of
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started, scripts, value_of
 
 _GREP = (
     "-EFGPivwxcoqsnHhbaILlTUzZruRdDmABCy -e: -f:r -# --extended-regexp --fixed-strings --basic-regexp --perl-regexp "

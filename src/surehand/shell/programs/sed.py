@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Program, by_words, judge_files
-from surehand.shell.starts import Started
 from surehand.shell.touches import Touch, loosely
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
+from surehand.shell.wrappers import Started
 
 _ADDRESS = lazy_pattern(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
 _SIMPLE = lazy_pattern(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")

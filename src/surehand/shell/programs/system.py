@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.programs.record import Call, Form, Program, refusing
 from surehand.shell.verdict import Verdict

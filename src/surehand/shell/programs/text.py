@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from surehand.core.patterns import lazy_pattern
+from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
 from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
-from surehand.shell.starts import scripts
 from surehand.shell.touches import Touch, loosely, writes_second_operand
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
+from surehand.shell.wrappers import scripts
 
 _pager_options = own_options(r"-[A-WYZa-wyz~]*(?:x?\d+(?:,\d+)*|x)?|-p[^$]*")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from surehand.shell.programs.record import Form, Program
-from surehand.shell.starts import runner
-from surehand.shell.wrappers import Wrapper
+from surehand.shell.wrappers import Wrapper, runner
 
 _SUDO = (
     "-A -b -E -H -n -P -S -k -B -N -u: -g: -h: -p: -C: -r: -t: -T: -U: --askpass --background --preserve-env? "

@@ -1,9 +1,14 @@
-"""Patterns (regular expressions) compiled on first use: a short command uses a tenth of those its modules name."""
+"""Text helpers: a count with its noun, and patterns (regular expressions) compiled on first use."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, AnyStr, cast
+
+
+def format_count(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 file`, `1,200 files`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
