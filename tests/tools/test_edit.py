@@ -567,3 +567,32 @@ def test_a_write_that_the_history_cannot_hold_is_refused_before_it_is_made(tmp_p
     assert bench.call("Undo").ok
     assert (bench.root / "a").read_text() == "one\n"
     assert bench.history.begun() == []
+
+
+@pytest.mark.parametrize(("mode", "looks"), [("default", 2), ("accept-edits", 1)])
+async def test_a_file_is_looked_at_once_where_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, looks: int
+) -> None:
+    (tmp_path / "a").write_text("one\n")
+    opened: list[str] = []
+    real_open = os.open
+
+    def watch(path: str, *more: int, **named: int | None) -> int:
+        opened.append(path)
+        return real_open(path, *more, **named)  # pyright: ignore[reportArgumentType]
+
+    async with scratch_app(tmp_path, mode=mode) as app:
+        await app.call("Read", {"file_path": "a"})
+        monkeypatch.setattr(os, "open", watch)
+        result = await app.call("Edit", {"file_path": "a", "old_string": "one", "new_string": "two"})
+        monkeypatch.undo()
+        assert result.ok
+        assert opened.count("a") == looks
+        missed = await app.call("Edit", {"file_path": "a", "old_string": "one", "new_string": "three"})
+        assert missed.error is not None
+        assert missed.error.details["layer"] == 9
+        nowhere = await app.call("Edit", {"file_path": "new/b", "old_string": "", "new_string": ""})
+        assert nowhere.error is not None
+        assert nowhere.error.details["layer"] == 1
+    assert (tmp_path / "a").read_text() == "two\n"
+    assert not (tmp_path / "new").exists()

@@ -85,6 +85,7 @@ class ToolContext:
         "options",
         "session",
         "turn",
+        "unasked",
     )
 
     def __init__(
@@ -111,6 +112,8 @@ class ToolContext:
         """Where calls are made; set by the executor."""
         self.holds: frozenset[str] = frozenset()
         """The resources this call holds while it runs."""
+        self.unasked = False
+        """Whether the handler follows the check at once, in one thread, as nobody is asked; set by the executor."""
 
     @property
     def call(self) -> OwnCall:

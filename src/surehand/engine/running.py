@@ -91,6 +91,7 @@ def _thread_handler(tool: Tool) -> Callable[[Any, ToolContext], Any]:
     run = tool.run
 
     def handle(args: Any, ctx: ToolContext) -> Any:
+        ctx.unasked = True
         check_once(tool, args, ctx)
         return run(args, ctx)
 

@@ -173,7 +173,12 @@ class FileWrite:
         return self
 
     def check_before_question(self, checks: tuple[Check, ...]) -> None:
-        """Run the layers that may be told before anyone is asked: of a path outside the roots the arguments alone."""
+        """Run the layers that may be told before anyone is asked: of a path outside the roots the arguments alone.
+
+        Where nobody is asked, those of a small file's edit run once, under the lock, a moment later.
+        """
+        if self.ctx.unasked and not self.makes_folders and self._was_small:
+            return
         if self.outside:
             self.look(tuple(each for each in checks if each.layer < 2))
         elif len(self.look(checks).data) <= _HELD_WHILE_ASKED_BYTES:
@@ -257,6 +262,17 @@ class FileWrite:
         """Whether the session merges its edits with what others changed in other lines."""
         session = self.ctx.session
         return {"off": False, "agents": session.parent is not None, "on": True}[session.settings.files.merge]
+
+    @property
+    def _was_small(self) -> bool:
+        """Whether the session has read the file, and it was a small one: nobody waits long for its lock."""
+        seen = self.ctx.session.read_state.get(self.real)
+        return seen is not None and seen.size <= _HELD_WHILE_ASKED_BYTES
+
+    @property
+    def makes_folders(self) -> bool:
+        """Whether folders that are missing above the file are made before the checks run under the lock."""
+        return self.creating or self.content is not None
 
     @property
     def creating(self) -> bool:
@@ -458,7 +474,7 @@ def _lock_folder(write: FileWrite) -> Generator[None]:
     A call that is given up, or undone, takes the folders back that it had made, perhaps just those this one waits in: a
     folder that is gone once its lock is taken is made again.
     """
-    make = write.creating or write.content is not None
+    make = write.makes_folders
     for _ in range(ATTEMPTS):
         if not write.enter_folder(make=make):
             yield
