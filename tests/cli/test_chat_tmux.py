@@ -75,7 +75,7 @@ def test_a_chat_in_tmux_is_typed_pasted_resized_and_left(window: Window) -> None
     window("resize-window", "-x", "50", "-y", "20")
     window.sees(lambda _: window.columns() == 50)  # tmux takes its time to tell the program
     window("send-keys", "Enter")
-    shown = window.sees(lambda shown: shown.count("ms · 1 call\n>") == 2)
+    shown = window.sees(lambda shown: shown.count("s · 1 call\n>") == 2)
     assert "● tools.echo" in shown
     assert not [line for line in shown.splitlines() if line.startswith("…")]  # what goes on now leaves nothing behind
     window("send-keys", "Up")
