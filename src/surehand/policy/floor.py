@@ -186,8 +186,10 @@ def removes_by_choice(command: RunCommand, effects: Iterable[Effect], *, deletes
     program = posixpath.basename(command.words[0])
     if program not in _REMOVERS | _OWNERS:
         return not (deletes and program == "rsync")  # `--delete` empties the target of what the source has not
-    runs = [each.words for each in effects if isinstance(each, RunCommand) and _EXEC.intersection(each.words)]
-    return "{}" in command.words and bool(runs) and all(_picks(words) for words in runs)
+    commands = [each.words for each in effects if isinstance(each, RunCommand)]
+    runs = [_picks(words) for words in commands if _EXEC.intersection(words)]
+    runs += [_fd_picks(words[1:]) for words in commands if words[:1] in (("fd",), ("fdfind",))]
+    return "{}" in command.words and bool(runs) and all(runs)
 
 
 def picks_by_pattern(command: RunCommand, folder: str) -> bool:
@@ -214,6 +216,21 @@ def _picks(words: tuple[str, ...]) -> bool:
         chosen = re.fullmatch(_NAMES_FILES, word) and before not in ("!", "-not") and after.strip("*./") != ""
         found = found or bool(chosen)
     return found
+
+
+_FD_EXEC = frozenset(("-x", "-X", "--exec", "--exec-batch"))
+_FD_VALUES = lazy_pattern(r"-[a-zA-Z0-9]*[dtSEcjoM]|--(?:max-|min-|exact-)?depth|--(?:type|size|exclude|changed-\w+)")
+
+
+def _fd_picks(words: tuple[str, ...]) -> bool:
+    """Return whether an `fd` runs its command only for files that a pattern or an ending names."""
+    own = tuple(itertools.takewhile(lambda word: word not in _FD_EXEC, words))
+    for before, word in itertools.pairwise(("", *own)):
+        if before in ("-e", "--extension"):
+            return True
+        if word[:1] != "-" and not _FD_VALUES.fullmatch(before):
+            return word.strip("*./^$") != ""
+    return False
 
 
 def _value(word: str) -> str:

@@ -200,6 +200,9 @@ def _index_names(folder: str) -> list[bytes] | None:
     return names
 
 
+_LINE_ENDS = ("\\n", "\n")
+
+
 def add_listed_paths(
     words: tuple[Word, ...], before: Sequence[Word], names: tuple[Word, ...]
 ) -> tuple[Word, ...] | None:
@@ -210,12 +213,15 @@ def add_listed_paths(
     name = words[0].text.rpartition("/")[2]
     program = program_of(name)
     known = options.flags(program.reads)
-    plain = known.all_harmless and known.operands in ("read", "pattern", "list", "walk")
+    certain = all(each.many == "names" and each.no_flag for each in names if not each.literal)
+    plain = (known.all_harmless or certain) and known.operands in ("read", "pattern", "list", "walk")
     if not names or program.has_rules_of_its_own or not plain:
         return None
     wrapper = wrapper_of("xargs")
     given = options.parse(before, options.flags(wrapper.flags if wrapper else ""), permute=False)
     if not given.has("-0", "--null") and any(each.many == "split" for each in names):
+        return None
+    if any(each.text not in _LINE_ENDS for each in given.values("-d", "--delimiter")):  # other words than the names
         return None
     if not given.has("-I", "-i", "--replace"):
         return (*words, *names)

@@ -16,7 +16,7 @@ from surehand.shell.plain import Node, parse_plain
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.record import VERSION_OPTIONS
 from surehand.shell.scope import Context, Directories, Flow, FoundCommand, Scope, change_directory, staying, union
-from surehand.shell.word import Many, Word
+from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, Wrapper, unwrap
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ def _start(walk: Walk, name: str, started: Started, scope: Scope, context: Conte
         _keep_links(walk, started, scope)
         apart = 1 < len(started.below) <= _MAX_PLACES  # what runs on paths below several is judged below each
         for below in [(each,) for each in started.below] if apart else [started.below]:
-            words = (_put_below(word, below, "names" if started.many else "") for word in started.words)
-            run(walk, tuple(words), scope.copy(), there)
+            run(walk, tuple(_put_below(word, below, started) for word in started.words), scope.copy(), there)
 
 
 def _keep_links(walk: Walk, started: Started, scope: Scope) -> None:
@@ -213,15 +212,16 @@ def _is_run_by_others(word: Word) -> bool:
     return program_of(word.text.rpartition("/")[2]).run_by_others
 
 
-def _put_below(word: Word, below: tuple[str, ...], many: Many) -> Word:
-    """Return the word with the `{}` of `find` standing for any path below the starting points, or for `many`."""
+def _put_below(word: Word, below: tuple[str, ...], started: Started) -> Word:
+    """Return the word with the `{}` of `find` standing for any path below the starting points, or for many."""
     if "{}" not in word.text or not word.literal:
         return word
     if len(below) != 1:
         return Word(word.text, "opaque")
     root = below[0].rstrip("/")
     path = word.text.replace("{}", root + "/**")
-    return Word(word.text, "glob", path.partition("*")[0], path, many)
+    fixed = "" if started.bare and root in (".", "") else path.partition("*")[0]
+    return Word(word.text, "glob", fixed, path, "names" if started.many else "")
 
 
 def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow:

@@ -132,7 +132,8 @@ def _split_string_of(word: Word, following: list[Word]) -> tuple[Word, int] | No
 @frozen
 class Started:
     """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in,
-    `picks_link` tells which links there it may stand for, and `many` whether it stands for several paths at once.
+    `picks_link` tells which links there it may stand for, `many` whether it stands for several paths at once, `bare`
+    whether a path may come without its folder, and so begin with a dash.
 
     `if_known` for words that may be no command at all: judged where the first is the name of a program that others run.
     """
@@ -142,6 +143,7 @@ class Started:
     below: tuple[str, ...] = ()
     picks_link: Callable[[str], bool] = bool
     many: bool = False
+    bare: bool = False
     if_known: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
@@ -24,16 +25,40 @@ def _judge_tar(words: Sequence[Word]) -> Verdict:
     if first == "--list":
         first = "-t"
     if not _TAR_LIST.fullmatch(first):
-        return Verdict("`tar` that does not list is no read")
+        return _judge_extraction(words)
     if not first.endswith("f") and rest and rest[0].text in ("-f", "--file"):
         rest = rest[1:]
     elif rest and rest[0].literal and rest[0].text.startswith("--file="):
         rest[0] = Word(rest[0].text.partition("=")[2])
-    if any(word.may_be_flag for word in rest):
+    if any(word.may_be_flag for word in rest if word.text != "--wildcards"):
         return Verdict("`tar` with these options is not known to be read-only")
     if rest and ":" in rest[0].text:
         return Verdict("`tar` takes a name with a colon for one on another host")
     return Verdict(reads=tuple(rest[:1]))
+
+
+_TAR_PRINT = options.flags(
+    "-xOvzjJa -f: --extract --get --to-stdout --file: --gzip --bzip2 --xz --zstd --verbose @text"
+)
+# Members by what they are called, and no pattern: a folder stands for all that is in it, whatever that is called.
+_TAR_MEMBER = lazy_pattern(r"(?:[\w@+-][\w.@+-]*/|\./)*(?:[\w@+-]+\.(?!d\Z)[\w.+-]+|[A-Z][A-Za-z-]+)")
+
+
+def _judge_extraction(words: Sequence[Word]) -> Verdict:
+    """Judge `tar -xOf ARCHIVE FILE...`, which prints files of an archive. Those with names of secrets are none."""
+    given = list(words)
+    if re.fullmatch("[xOvzjJa]+f", given[0].text):
+        given[0] = Word("-" + given[0].text)
+    parsed = options.parse(given, _TAR_PRINT)
+    extracts, prints = parsed.has("-x", "--extract", "--get"), parsed.has("-O", "--to-stdout")
+    if parsed.unknown or not extracts or not prints or not all(word.literal for word in words):
+        return Verdict("`tar` that neither lists nor prints is no read")
+    archives = parsed.values("-f", "--file")
+    if len(archives) != 1 or ":" in archives[0].text:
+        return Verdict("`tar` takes a name with a colon for one on another host")
+    if not parsed.operands or not all(_TAR_MEMBER.fullmatch(word.text) for word in parsed.operands):
+        return Verdict("`tar` may print files whose names are not known")
+    return Verdict(reads=(*(word for word in archives if word.text != "-"), *parsed.operands))
 
 
 _STREAMED = options.flags("-ltcdvqkf --list --test --stdout --decompress --verbose --quiet --keep @read")
@@ -87,7 +112,8 @@ def _tar_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 PROGRAMS: tuple[Program, ...] = (
     Program("tar", version="--version --help", check=by_words(_judge_tar), touches=_tar_touches, starts=_tar_starts,
-            runs=("tar tf a.tar", "tar -tf a.tar"), asks=("tar xzf x.tgz",)),
+            runs=("tar tf a.tar", "tar -tf a.tar", "tar -xzOf x.tgz package/package.json"),
+            asks=("tar xzf x.tgz", "tar -xOf x.tar", "tar -xOf x.tar src", "tar -xOf x.tar --to-command=./x a.txt")),
     Program("gtar", check=by_words(_judge_tar), touches=_tar_touches, starts=_tar_starts, runs=("gtar tf x.tar.gz",),
             asks=("gtar xf x.tar.gz",)),
     Program("bsdtar", touches=_tar_touches, starts=_tar_starts, asks=("bsdtar -xf x.tar",)),

@@ -18,8 +18,10 @@ from surehand.shell.word import Word
 # What runs a program, names files that are not among the words of the command (`ARGV[1] = "x"`), or shows the whole
 # environment.
 _RUNS = lazy_pattern(
-    r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@|\bENVIRON\b(?!\s*\[\s*\")"
+    r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@|\bENVIRON\b(?!\s*\[\s*0\s*\])"
 )
+# Not even in what seems to be a string: the mark of some strings below, and calls.
+_NEVER = lazy_pattern(r"\x01|\bsystem\s*\(|@\s*[A-Za-z_]\w*\s*\(")
 _TOKEN = lazy_pattern(
     r"""
     (?P<string>"(?:[^"\\\n]|\\.)*")
@@ -33,21 +35,24 @@ _TOKEN = lazy_pattern(
 )
 _PATTERN = lazy_pattern(r"/(?:[^/\\\n\[\"]|\\[^\n\"]|\[\^?\]?[^\]\n\"/\\]*\])*/")
 _BEFORE_A_PATTERN = frozenset("(,{;!~&|\n}=<>?:[*%^")
-_OPENS_OPERAND = frozenset(("print", "printf", "return", "in", "else", "do", "case", "exit"))
+_OPENS_OPERAND = frozenset(("print", "printf", "return", "in", "else", "do", "exit"))
 _AFTER_AN_OPERAND = lazy_pattern(r"[A-Za-z0-9_)\]\"]\Z")
 # After these one awk divides and another opens a pattern; so does `)` where it may end the condition of a statement.
-_EITHER = frozenset(("length", "next", "nextfile", "break", "continue", "delete", "getline"))
+_EITHER = frozenset(("length", "next", "nextfile", "break", "continue", "delete", "getline", "case"))
 _CONDITION = lazy_pattern(r"\b(?:if|while|for|switch)\b")
 _CONTINUED = lazy_pattern(r"(,|&&|\|\||\?|:)\s*\n")  # the statement goes on in the next line
+_STREAM = "\x01"  # where strings are out of sight, marks what a user sees: printing there writes no file
+_TO_STREAM = lazy_pattern(rf">>?\s*{_STREAM}\s*(?=[;}}\n]|\Z)")
 _PRINT = lazy_pattern(r"\b(?:print|printf)\b([^;}\n]*)")
 
 
 def reads_only(program: str) -> bool:
     """Return whether the program is known to write to standard output alone."""
-    if _RUNS.search(program):
+    code = None if _NEVER.search(program) else _code(program)
+    if code is None or _RUNS.search(code):
         return False
-    code = _code(program)
-    if code is None or ">>" in code or re.search(r"(?<!\|)\|(?!\|)", code):
+    code = _TO_STREAM.sub("", code)
+    if ">>" in code or re.search(r"(?<!\|)\|(?!\|)", code):
         return False
     return not any(_redirects(hit.group(1)) for hit in _PRINT.finditer(code))
 
@@ -70,8 +75,10 @@ def _code(program: str) -> str | None:
             code.append(" 0 " if hit else text)
         elif text in ('"', "\\"):
             return None  # a string that does not end, a line that may go on after blanks or a comment
+        elif kind == "string":
+            code.append(_STREAM if text in ('"/dev/stderr"', '"/dev/stdout"') else " 0 ")
         elif kind != "comment":
-            code.append({"string": " 0 ", "blank": " "}.get(kind or "", text))
+            code.append(" " if kind == "blank" else text)
         if kind not in ("blank", "comment"):
             before = text
         position += len(text)

@@ -95,6 +95,12 @@ PROGRAMS: tuple[Program, ...] = (
                      "" "--no-ignore @walk"),
             ),
             version="--version --help", runs=("tokei", "tokei a.txt"), asks=("tokei -i x",)),
+    Program("lsd", kind="list", reads="-1aAdFhilrRStUv --all --almost-all --long --tree --depth: --recursive @list",
+            version="--version --help", runs=("lsd -la", "lsd --tree src"), asks=("lsd --config-file x",)),
+    Program("dust", kind="list", reads="-bcfHprsx -d: -n: -X: -z: --depth: @walk", version="--version --help",
+            runs=("dust -d 2", "dust src"), asks=("dust --config x",)),
+    Program("duf", kind="list", reads="--all --hide: --only: --inodes --json --sort: --output: @none",
+            version="--version --help", runs=("duf",), asks=("duf a.txt",)),
     Program("scc",
             forms=(
                 Form("", "-w -c -a -x: -i: -s: -f: --wide --no-cocomo --no-complexity --by-file --exclude-dir: "

@@ -318,12 +318,21 @@ def _git_starts(words: Sequence[Word]) -> Iterator[Started]:
             yield Started(script=rest[0]) if len(rest) == 1 else Started(tuple(rest))
 
 
+_GREP_LISTS = names("-l -L --files-with-matches --files-without-match --name-only")
+_GREP_PICKS = _GREP_LISTS | names("-i -w -v -E -F -P -G -I -e --ignore-case --word-regexp --fixed-strings")
+
+
 def _lists_with_git(call: Call) -> bool:
     """Tell whether git lists files of the index; those of older commits (`git diff HEAD~1`) are not looked at."""
     name, words = call.words[:1], call.words[1:]
     if name == (Word("ls-files"),):
         return not any(word.text.startswith("--f") for word in words)
     paths = words.index(Word("--")) if Word("--") in words else len(words)
+    if name == (Word("grep"),):
+        parsed = options.parse(words[:paths], options.flags(SUBCOMMANDS["grep"]))
+        asks = {option for option, _ in parsed.options}
+        # A second operand may be a commit, whose name would stand before each path.
+        return bool(asks & _GREP_LISTS) and asks <= _GREP_PICKS and len(parsed.operands) == (not asks & {"-e"})
     return name == (Word("diff"),) and words[:paths] == (Word("--name-only"),)
 
 

@@ -61,6 +61,7 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("pkg get", "--json @text", operand=r"[\w.@/\[\]-]+"),
                 *(Form(f"config {words}", "-l --long @none") for words in ("list", "ls")),
                 Form("query", "@text"),
+                Form("fund", "--json @none"),
                 Form("run", "--json @none"),
                 Form("run-script", "--json @none"),
             ),
@@ -172,11 +173,12 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("kubectl apply -f x.yaml", "kubectl version")),
     Program("helm", exact=("version", "version --client", "version --short"), version="--version --help",
             runs=("helm version", "helm --version"), asks=("helm install x",)),
-    Program("gh", exact=("version",), version="--version --help", runs=("gh --version",), asks=("gh pr view 1",)),
+    Program("gh", exact=("version", "help"), version="--version --help", runs=("gh --version", "gh help"),
+            asks=("gh pr view 1",)),
     Program("nginx", exact=("-v",), version="--version --help -V", runs=("nginx -V", "nginx -v"),
             asks=("nginx a.txt",)),
     *_tell_version("R Rscript aws az btop cabal clang-tidy code cpp ctags delta difft dune elixir eslint "
-        "fzf gcloud gfortran glow gpg htop julia ld ldd lsd luajit ncdu nix nvcc nvim opam pandoc pre-commit prettier "
+        "fzf gcloud gfortran glow gpg htop julia ld ldd luajit ncdu nix nvcc nvim opam pandoc pre-commit prettier "
         "protoc redis-cli stack surehand svn vim virtualenv"),
     *_tell_version("ant bazel gradle gradlew jest mix mocha msbuild mvn mvnw nox pytest rake sbt terraform tox "
         "vitest xcodebuild", "", builds=True),

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 
+from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
+from surehand.shell import options
+from surehand.shell.options import names
 from surehand.shell.programs.record import Call, Program, without
+from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, scripts, value_of
 
@@ -16,6 +23,14 @@ _GREP = (
     "--before-context: --context: --group-separator: --no-group-separator --text --binary-files: --devices: "
     "--directories: --exclude: --exclude-from:r --exclude-dir: --include: --recursive --dereference-recursive "
     "--line-buffered --null-data --binary -m: -A: -B: -C: -d: -D: * @pattern"
+)
+
+_FD = (
+    "-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: -j: -o: -M: --hidden --no-ignore --no-ignore-vcs --unrestricted "
+    "--case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path --full-path --follow --print0 "
+    "--max-depth: --min-depth: --exact-depth: --type: --extension: --size: --changed-within: --changed-before: "
+    "--exclude: --color: --threads: --max-results: --quiet --list-details --prune --strip-cwd-prefix? "
+    "@pattern_or_files"
 )
 
 _FILES = ("-l", "-L", "--files-with-matches", "--files-without-match")
@@ -35,14 +50,57 @@ def _lists_with_rg(call: Call) -> bool:
     return call.has("-l", "--files", *_FILES[2:]) and not call.has("--path-separator", "--json", "--stats")
 
 
+_FD_RUNS = names("-x -X --exec --exec-batch")
+_FD_PLACEHOLDER = lazy_pattern(r"\{(?:/|//|\.|/\.)\}")
+
+
+def _split_fd(words: Sequence[Word]) -> tuple[list[Word], list[tuple[Word, list[Word]]]]:
+    """Return the words of `fd` itself, and each command it runs after the option that says so."""
+    own: list[Word] = []
+    runs: list[tuple[Word, list[Word]]] = []
+    rest = iter(words)
+    for word in rest:
+        if word.literal and word.text in _FD_RUNS:
+            runs.append((word, list(itertools.takewhile(lambda each: each.text != ";", rest))))
+        else:
+            own.append(word)
+    return own, runs
+
+
+def _judge_fd(call: Call) -> Verdict:
+    """Judge `fd` by its own words; a command that it runs is judged on its own, and so are secrets picked for it."""
+    own, runs = _split_fd(call.words)
+    if not all(command for _, command in runs):
+        return Verdict(f"`{call.name}` without a command to run")
+    verdict = call.judge_options(own)
+    if not runs or verdict.problem:
+        return verdict
+    parsed = options.parse(own, options.flags(call.program.reads))
+    endings = [Word(f"*.{value.text}", "glob") for value in parsed.values("-e", "--extension")]
+    picked = [Word(re.sub(r"[\\^$]", "", word.text)) for word in parsed.operands[:1]]
+    verdict.reads = (*verdict.reads, *endings, *(word for word in picked if is_secret(word.text)))
+    return verdict
+
+
 def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
-    for index, word in enumerate(words):
-        if word.text in ("-x", "-X", "--exec", "--exec-batch"):
-            rest = list(words[index + 1 :])
-            end = next((at for at, each in enumerate(rest) if each.text == ";"), len(rest))
-            yield Started(tuple(rest[:end]), below=(".",))
-        elif word.text.startswith(("--exec=", "--exec-batch=")):
+    own, runs = _split_fd(words)
+    roots = options.parse(own, options.flags(_FD)).operands[1:]
+    below = tuple(root.text for root in roots) if all(root.literal for root in roots) else ()
+    for option, command in runs:
+        # A part of a path is a name in another folder: nobody knows what is there.
+        given = [Word(word.text, "opaque") if _FD_PLACEHOLDER.search(word.text) else word for word in command]
+        if not any("{}" in word.text or word.kind == "opaque" for word in given):
+            given.append(Word("{}"))
+        many = option.text in ("-X", "--exec-batch")
+        yield Started(tuple(given), below=below if roots else (".",), many=many, bare=True)
+    for word in own:
+        if word.text.startswith(("--exec=", "--exec-batch=")):
             yield Started((value_of(word),), below=(".",))
+
+
+def _lists_with_fd(call: Call) -> bool:
+    own, runs = _split_fd(call.words)
+    return not runs and not options.parse(own, options.flags(call.program.reads)).has("-l", "--list-details")
 
 
 PROGRAMS: tuple[Program, ...] = (
@@ -92,17 +150,9 @@ PROGRAMS: tuple[Program, ...] = (
             "--perl --php --py --python --ruby --rust --shell --sql --ts --xml --yaml @pattern_or_files",
             exit_1_means_no=True, obeys_folder=True, runs=("ack main", "ack -l --python TODO src"),
             asks=("ack --ackrc=./x y", "ack --pager=./x y", "ack --output='$x' y", "ack -x y")),
-    Program("fd", kind="search",
-            reads="-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: -j: -o: -M: --hidden --no-ignore --no-ignore-vcs "
-            "--unrestricted --case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path "
-            "--full-path --follow --print0 --max-depth: --min-depth: --exact-depth: --type: --extension: --size: "
-            "--changed-within: --changed-before: --exclude: --color: --threads: --max-results: --quiet "
-            "--list-details --prune --strip-cwd-prefix? @pattern_or_files", starts=_fd_starts,
-            lists_paths=without("-l", "--list-details"), runs=("fd -d 2", "fd -t f"), asks=("fd -X rm",)),
-    Program("fdfind", kind="search",
-            reads="-HIuseagpLqF0lv1 -d: -t: -e: -S: -E: -c: --hidden --no-ignore --glob --full-path --max-depth: "
-            "--type: --extension: --exclude: --color: @pattern_or_files", starts=_fd_starts, lists_paths=without("-l"),
-            runs=("fdfind -e py", "fdfind a.txt"), asks=("fdfind --output=out a.txt",)),
+    Program("fd", aliases=("fdfind",), kind="search", reads=_FD, check=_judge_fd, starts=_fd_starts,
+            lists_paths=_lists_with_fd, runs=("fd -d 2", "fd -t f", "fd -e py -x wc -l", "fd -X head -n 1 {}"),
+            asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}")),
     Program("locate", kind="search",
             reads="-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex "
             "--wholename @text", runs=("locate app.py",), asks=("locate --output=out a.txt",)),

@@ -27,6 +27,19 @@ def _judge_ps(call: Call) -> Verdict:
     return call.judge_options(certain)
 
 
+_lsof_addresses = refusing(r"@.*[A-Za-z]", "`{name}` looks a host up")
+
+
+def _judge_lsof(call: Call) -> Verdict:
+    """Judge `lsof`; the number of a process that is not certain (`lsof -p $$`) is one word, and never an option."""
+    certain = [
+        Word("0") if before.text == "-p" and word.text in _PROCESSES and not word.many else word
+        for before, word in zip((Word(""), *call.words), call.words, strict=False)
+    ]
+    return _lsof_addresses(Call(call.program, call.name, certain))
+
+
+_PROCESSES = options.names("""$$ "$$" $! "$!" $PPID "$PPID" """)
 _IDENTIFIER = lazy_pattern(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -111,7 +124,7 @@ PROGRAMS: tuple[Program, ...] = (
             reads="-abdDfJilmnOPpSstTz -o: -e: -I: -x: --all --bytes --fs --json --list --output: --paths "
             "--topology @text", runs=("lsblk -f", "lsblk"), asks=("lsblk --sysroot x",)),
     Program("lsof", kind="list", reads="-ablnPRtUVw -p: -i? -s? -c: -u: -d: @read",
-            check=refusing(r"@.*[A-Za-z]", "`{name}` looks a host up"), runs=("lsof -p 1", "lsof -i :3000"),
+            check=_judge_lsof, runs=("lsof -p 1", "lsof -i :3000", "lsof -p $$"),
             asks=("lsof -i @evil.test",)),
     Program("findmnt", reads="-aAlrJnuD -t: -o: --json --list --raw @text", runs=("findmnt /", "findmnt"),
             asks=("findmnt --output=out a.txt",)),
@@ -161,6 +174,11 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("locale --output=out a.txt",)),
     Program("printenv", kind="read", reads="-0 --null * @text", check=_judge_printenv, heeds_variables=False,
             runs=("printenv HOME USER", "printenv HOME"), asks=("printenv -0",)),
+    Program("uuidgen", kind="read", forms=(Form("", "-r --random @none"),), version="--version --help",
+            runs=("uuidgen",), asks=("uuidgen -t",)),
+    Program("ssh-keygen", kind="read", forms=(Form("", "-l -v -E: -f:r @none", needs=("-l",)),),
+            runs=("ssh-keygen -lf key.pub", "ssh-keygen -l -E md5 -f key.pub"),
+            asks=("ssh-keygen -f x", "ssh-keygen -l -D x.so", "ssh-keygen -lf key.pub -p")),
     Program("lsb_release",
             forms=(Form("", "-aidrcsv --all --id --description --release --codename --short --version @none"),),
             runs=("lsb_release -a", "lsb_release -ds"), asks=("lsb_release x",)),

@@ -144,6 +144,11 @@ PROGRAMS: tuple[Program, ...] = (
             "--no-dereference --tabsize: --expand-tabs --starting-file: --line-format: @walk_operands",
             follows=("-r", "--recursive"), exit_1_means_no=True, runs=("diff a.txt b.txt", "diff *.md README.md"),
             asks=("diff -l a b",)),
+    Program("colordiff", kind="read", forms=(Form("", "-uqrybwBiEaNs -U: -C: -W: --brief --unified? --side-by-side "
+                                                  "--recursive --ignore-all-space --color: @walk_operands",
+                                                  everything=True),),
+            version="--version --help", exit_1_means_no=True, runs=("colordiff -u a.txt b.txt",),
+            asks=("colordiff -l a b", "colordiff --difftype=x a b")),
     Program("sdiff",
             forms=(
                 Form("", "-abBdEiHlstW -w: -I: --text --ignore-case --ignore-all-space --ignore-space-change "
@@ -190,6 +195,24 @@ PROGRAMS: tuple[Program, ...] = (
             ),
             version="--version", runs=("xmllint --noout a.xml", "xmllint --xpath '//a/text()' a.xml"),
             asks=("xmllint --noent a.xml", "xmllint --output x a.xml", "xmllint http://host.test/a.xml")),
+    Program("xsv", kind="read",
+            forms=(
+                *(Form(words, "-d: -n --delimiter: --no-headers --just-names @one")
+                  for words in ("headers", "count", "stats", "table", "frequency", "flatten")),
+                Form("slice", "-n -s: -e: -l: -i: -d: --start: --end: --len: --delimiter: @one"),
+                Form("select", "-d: -n --delimiter: --no-headers @filter"),
+                Form("search", "-i -v -s: -d: -n --select: --delimiter: @filter"),
+            ),
+            version="--version --help", runs=("xsv headers data.csv", "xsv select a,b data.csv"),
+            asks=("xsv index data.csv", "xsv table -o x data.csv")),
+    Program("csvlook", aliases=("csvstat", "csvcut", "csvgrep", "csvsort", "csvjson"), kind="read",
+            forms=(
+                Form("", "-d: -c: -n -H -r: -m: -i -C: -q: -e: --delimiter: --columns: --names --no-header-row "
+                     "--regex: --match: --invert-match --max-rows: --max-columns: --csv --json --count --encoding: "
+                     "@one"),
+            ),
+            version="--version --help", runs=("csvlook data.csv", "csvcut -c 1,2 data.csv"),
+            asks=("csvgrep -f x data.csv", "csvlook a b")),
     Program("yq", kind="read",
             reads="-ncrRPCMejN -I: -o: -p: --null-input --raw-output --prettyPrint --colors --no-colors "
             "--exit-status --indent: --output-format: --input-format: --no-doc --unwrapScalar? -y -Y @filter",
