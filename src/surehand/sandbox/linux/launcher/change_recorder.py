@@ -42,6 +42,16 @@ _PAGE = 4096
 _SHORT = 256
 _AT_CWD = 0xFFFFFF9C
 _FILES, _BYTES = 100_000, 1 << 30
+_ALWAYS_KEPT = 16 << 20
+"""Bytes up to which a content of git's that no command may change is kept, whatever else was."""
+_MOST_FORBIDDEN = 1000
+_HOOKS = (
+    b"applypatch-msg pre-applypatch post-applypatch pre-commit pre-merge-commit prepare-commit-msg commit-msg "
+    b"post-commit pre-rebase post-checkout post-merge pre-push pre-receive update proc-receive post-receive "
+    b"post-update reference-transaction push-to-checkout pre-auto-gc post-rewrite sendemail-validate fsmonitor-watchman "
+    b"p4-changelist p4-prepare-changelist p4-post-changelist p4-pre-submit post-index-change"
+).split()
+"""The names under which git looks for hooks."""
 _NAMED = 5
 _UNKEPT = ""
 _FICLONE = 0x40049409
@@ -218,6 +228,8 @@ class ChangeRecorder:
         if self._threads_begun and not self.threads:
             # Another thread can change the text of the path after we have read it and before the kernel does.
             self.threads = os.stat(b"/proc/%d/task" % pid).st_nlink > 3
+            if self.threads:
+                self._keep_forbidden()
         if name == "fchmod":
             path = os.readlink(b"/proc/%d/fd/%d" % (pid, arguments[0] & 0xFFFFFFFF))
             if path.startswith(self.roots):
@@ -325,7 +337,25 @@ class ChangeRecorder:
             return None
         finally:
             os.close(source)
-        return data if len(data) <= size and self.bytes + len(data) <= self.limit else None  # or somebody writes on
+        fits = self.bytes + len(data) <= self.limit or self._must_be_kept(path, len(data))
+        return data if len(data) <= size and fits else None  # or somebody writes on
+
+    def _keep_forbidden(self) -> None:
+        """Keep all that no command may change in folders of git, as long as nobody can have changed it past us."""
+        for each in self._forbidden:
+            path = each[:-1]
+            if not path.startswith(self.roots):
+                continue
+            self._note(path, _status(path), content=True)
+            if os.path.islink(path) or not os.path.isdir(path):
+                continue
+            inner = dict.fromkeys((*_HOOKS, b"attributes", *os.listdir(path)[:_MOST_FORBIDDEN]))
+            for name in inner:
+                self._note(each + name, _status(each + name), content=True)
+
+    def _must_be_kept(self, path: bytes, size: int) -> bool:
+        """Tell whether a content is kept beyond the limit: without it, what no command may change could not go back."""
+        return size <= _ALWAYS_KEPT and bool(self._forbidden) and (path + b"/").startswith(self._forbidden)
 
     def _note_below(self, path: bytes, target: bytes) -> None:
         """Remember everything in a folder that is about to be moved, where it is and where it will be."""
@@ -357,7 +387,7 @@ class ChangeRecorder:
             target = os.open(kept, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self.folder)
             if _clone(source, target):
                 return kept
-            if self.bytes + size > self.limit:
+            if self.bytes + size > self.limit and not self._must_be_kept(path, size):
                 raise OSError(27, f"{size >> 20:,} MB; of one command {self.limit >> 20:,} MB are kept")
             while size > 0 and (sent := os.sendfile(target, source, None, size)) > 0:
                 size -= sent
