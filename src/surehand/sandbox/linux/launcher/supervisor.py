@@ -212,7 +212,10 @@ class Supervisor:
     def _watch(self, words: _socket.socket) -> None:
         """Wait for the command's end, doing what the program and the change_log ask meanwhile."""
         with select.epoll() as poll:  # the kernel keeps whom it waits for: a command may report ten thousand times
-            for end in (self.line.fileno(), words.fileno(), self.wake):
+            # Only the first word of a recorded command is waited for; the end of the line, when it becomes the command,
+            # would wake us for nothing, and why it could not is heard after its end.
+            spoken = (words.fileno(),) if self.recorder else ()
+            for end in (self.line.fileno(), self.wake, *spoken):
                 poll.register(end, select.EPOLLIN)
             self._serve_command(words, poll)
 
@@ -268,6 +271,7 @@ class Supervisor:
                 if self.recorder:
                     self.recorder.listen(listener)
                 if poll:
+                    poll.unregister(words.fileno())
                     poll.register(listener, select.EPOLLIN)
             case ("failed", str(what), int(number)), _:
                 self.error = (what, number)
