@@ -48,8 +48,8 @@ _MOST_FORBIDDEN = 1000
 _HOOKS = (
     b"applypatch-msg pre-applypatch post-applypatch pre-commit pre-merge-commit prepare-commit-msg commit-msg "
     b"post-commit pre-rebase post-checkout post-merge pre-push pre-receive update proc-receive post-receive "
-    b"post-update reference-transaction push-to-checkout pre-auto-gc post-rewrite sendemail-validate fsmonitor-watchman "
-    b"p4-changelist p4-prepare-changelist p4-post-changelist p4-pre-submit post-index-change"
+    b"post-update reference-transaction push-to-checkout pre-auto-gc post-rewrite sendemail-validate "
+    b"fsmonitor-watchman p4-changelist p4-prepare-changelist p4-post-changelist p4-pre-submit post-index-change"
 ).split()
 """The names under which git looks for hooks."""
 _NAMED = 5
