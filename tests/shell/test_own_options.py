@@ -43,7 +43,6 @@ printf '%hhn' PATH
 ls {PATH}<a; git status
 ls {BASH_ENV}<a
 echo x >&²
-cat < {.env,}
 find . -name *
 ss dst x.evil.test
 lsof -i @evil.test
@@ -102,6 +101,11 @@ lsof -i :3000
 @pytest.mark.parametrize("command", NO_READ)
 def test_what_options_hide_is_no_read(command: str) -> None:
     assert not understand(command, "/nonexistent").read_only
+
+
+@pytest.mark.parametrize("text", ["cat < {.env,}", "cat < {,.env}"])
+def test_the_one_file_that_braces_leave_a_redirect_is_read(text: str) -> None:
+    assert ReadPath("/nonexistent/.env") in understand(text, "/nonexistent").effects
 
 
 @pytest.mark.parametrize("command", READ)
