@@ -15,7 +15,8 @@ GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 PUBLIC_PARTICIPLES = 0
 PARTICIPLES = 0
 BANNED_NAMES = 0
-IMPORTS_INSIDE_FUNCTIONS = 145
+IMPORTS_INSIDE_FUNCTIONS = 142
+MODULES = 420  # goal: 265
 FOLDABLE_MODULES = 0
 UNNAMED_DOCSTRINGS = 0
 LONG_MODULES: dict[str, int] = {}
@@ -26,6 +27,11 @@ REACHED = ("surehand.shell", "surehand.policy", "surehand.git")
 def test_no_module_is_longer_than_600_lines() -> None:
     longer = {name: lines for name, lines in house.long_modules().items() if lines > LONG_MODULES.get(name, 0)}
     assert longer == {}
+
+
+def test_a_new_file_is_a_new_idea() -> None:
+    """What belongs to an idea that has a file goes there; this many there are, and fewer is better."""
+    assert len(house.files()) <= MODULES
 
 
 def test_no_more_functions_are_named_by_a_bare_participle() -> None:
