@@ -18,6 +18,7 @@ from surehand.core.read_state import digest_of
 from surehand.files.text import Splice, apply_splices
 from surehand.history import log
 from surehand.history.contents import DELTA_DEPTH, digest_parts
+from surehand.history.disk import state_at
 from surehand.history.history import History
 from surehand.history.recovery import recover, recover_interrupted
 from surehand.history.words import ABSENT, Author, Compensation, FileChange, FileState
@@ -358,9 +359,11 @@ def test_links_and_folders_are_states_too(folder: str, tmp_path: Path) -> None:
     os.symlink("somewhere", tmp_path / "link")
     (tmp_path / "dir").mkdir()
     os.mkfifo(tmp_path / "fifo")
-    kinds = [history.keep_path(str(tmp_path / name)).kind for name in ("link", "dir", "fifo", "none", "no/where")]
+    kinds = [state_at(str(tmp_path / name))[0].kind for name in ("link", "dir", "fifo", "none", "no/where")]
     assert kinds == ["symlink", "directory", "absent", "absent", "absent"]
-    assert history.content(history.keep_path(str(tmp_path / "link")).digest) == b"somewhere"
+    state, data = state_at(str(tmp_path / "link"))
+    assert data == b"somewhere"
+    assert history.keep_bytes(data) == state.digest
     history.close()
 
 

@@ -12,7 +12,8 @@ from tests.tools.workbench import TOOLS, Workbench, failure
 
 from surehand.core.effects import DeletePath, WritePath
 from surehand.core.settings import HistorySettings, Settings
-from surehand.history.words import ABSENT, Author, FileChange
+from surehand.history.disk import state_at
+from surehand.history.words import ABSENT, Author, FileChange, FileState
 from surehand.testing import scratch_app
 
 
@@ -169,6 +170,13 @@ def test_a_folder_somebody_uses_by_now_stays(bench: Workbench) -> None:
     assert os.listdir(bench.root / "x") == ["mine"]
 
 
+def keep_state(bench: Workbench, name: str) -> FileState:
+    state, data = state_at(bench.path(name))
+    if data is not None:
+        bench.history.keep_bytes(data)
+    return state
+
+
 def test_what_a_command_did_is_undone_whole(bench: Workbench) -> None:
     """Files changed, deleted, made executable, links and folders, as a command's recorder reports them."""
     root = bench.root
@@ -177,7 +185,7 @@ def test_what_a_command_did_is_undone_whole(bench: Workbench) -> None:
     bench.put("script", "#!/bin/sh\n").chmod(0o644)
     os.symlink("changed", root / "link")
     names = ["changed", "gone", "script", "link", "dir", "dir/new"]
-    before = {name: bench.history.keep_path(bench.path(name)) for name in names}
+    before = {name: keep_state(bench, name) for name in names}
     (root / "changed").write_text("new\n")
     (root / "gone").unlink()
     (root / "script").chmod(0o755)
@@ -185,7 +193,7 @@ def test_what_a_command_did_is_undone_whole(bench: Workbench) -> None:
     os.symlink("script", root / "link")
     (root / "dir").mkdir()
     (root / "dir/new").write_bytes(b"\0binary")
-    changes = [FileChange(bench.path(name), before[name], bench.history.keep_path(bench.path(name))) for name in names]
+    changes = [FileChange(bench.path(name), before[name], keep_state(bench, name)) for name in names]
     bench.history.record(Author("Bash", "c", "session_s", "make a mess"), changes)
     for _ in range(2):
         bench.call("Undo")

@@ -4,8 +4,8 @@
     ...replace the file through `pending.temporary`, under the folder's lock...
     change_id = history.commit(pending)
 
-A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` or `keep_path` and
-writes all down with `record`, in one transaction: what is kept and in no entry of the log yet is pruned as unused.
+A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` and writes all
+down with `record`, in one transaction: what is kept and in no entry of the log yet is pruned as unused.
 
 What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
 it down when the call has ended, and Undo makes it, newest first among the other changes:

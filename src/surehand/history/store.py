@@ -19,7 +19,7 @@ from typing import Final
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.history.contents import Contents, Stream
-from surehand.history.disk import HELD_BYTES, open_in, state_at
+from surehand.history.disk import HELD_BYTES, open_in
 from surehand.history.log import FULL, Log, connect, connect_to_read, is_damaged, prune_seen, set_aside
 from surehand.history.words import FileState
 
@@ -212,14 +212,6 @@ class Store:
         with self.transaction():
             self.contents.keep(digest, [data])
         return digest
-
-    def keep_path(self, path: str) -> FileState:
-        """Keep what stands at `path` (itself, no link followed) and return its state."""
-        state, data = state_at(path)
-        if data is not None:
-            with self.transaction():
-                self.contents.keep(state.digest, [data])
-        return state
 
     def content(self, digest: str) -> bytes | None:
         """Return a kept content, or None when it is not (or no longer) there."""
