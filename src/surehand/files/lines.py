@@ -30,8 +30,12 @@ from surehand.core.frozen import frozen
 BLOCK: Final = 64 * 1024
 SCAN: Final = 16 * BLOCK
 FIRST_CHUNK: Final = 96 * 1024  # under the size from which malloc asks the system for fresh, unmapped pages
-LINE_BYTES: Final = 8_000
-SHORT_LINE: Final = 2_000
+LINE_CHARACTERS: Final = 2_000
+"""How much of a line a page shows."""
+LINE_BYTES: Final = 4 * LINE_CHARACTERS
+"""How much of a line is kept: the widest character has four bytes."""
+SHORT_LINE: Final = LINE_CHARACTERS
+"""A line of so few bytes has no more characters, and is not looked at."""
 SCAN_LIMIT: Final = 1024 * 1024 * 1024
 """How many bytes one page may pass over: a line of many gigabytes is not followed to its end."""
 KEPT_INDEXES: Final = 64

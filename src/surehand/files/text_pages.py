@@ -11,7 +11,6 @@ from surehand.files.encodings import find_escaped_codec, is_weak_guess
 from surehand.files.sniff import wide_encoding
 from surehand.files.text import UTF8, Encoding, detect, mostly_valid, only_returns
 
-LINE_CHARACTERS: Final = 2_000
 CHEAP_BYTES: Final = 1024 * 1024
 """Counting the lines of a file up to this size costs next to nothing."""
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
@@ -150,12 +149,12 @@ def _truncate_long_lines(page: lines.Page) -> bool:
     cut = False
     for number, ended in enumerate(page.lines):
         line = ended.removesuffix(b"\n")
-        if len(line) <= LINE_CHARACTERS:
+        if len(line) <= lines.LINE_CHARACTERS:
             continue
         text = line.decode(errors="surrogateescape")
-        if len(text) > LINE_CHARACTERS:
+        if len(text) > lines.LINE_CHARACTERS:
             size = len(line) + page.left_out.get(number, 0)
-            kept = text[:LINE_CHARACTERS].encode(errors="surrogateescape")
+            kept = text[: lines.LINE_CHARACTERS].encode(errors="surrogateescape")
             least = "more than " if page.endless and number == len(page.lines) - 1 else ""
             page.lines[number] = (
                 kept + f"... [line cut; it is {least}{size:,} bytes long]".encode() + ended[len(line) :]
