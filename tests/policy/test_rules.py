@@ -140,7 +140,7 @@ def test_a_doubtful_path_rule_forbids_widely_and_allows_narrowly(tmp_path: Path)
     assert verdict(["allow Edit(SRC/**)"], tmp_path, WritePath(str(tmp_path / "src/a.py"))) == "ask"
 
 
-@pytest.mark.parametrize("name", ["Edit", "Write", "MultiEdit", "FileEdit"])
+@pytest.mark.parametrize("name", ["Edit", "Write", "MultiEdit", "NotebookEdit", "FileEdit"])
 def test_every_name_of_a_writing_tool_binds_every_write_and_delete(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / "a")
     for effect in (WritePath(path), DeletePath(path)):

@@ -24,7 +24,7 @@ from surehand.policy.paths import translate
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 RuleSource = Literal["built-in", "user", "project", "session", "command line"]
-# A new kind: also `judge.py`, and `example_matches` where rules are read from files.
+# A new kind: also `judge.py` and `example_matches` in `rule_files.py`; a new effect: `suggest.py`, `explain.py`, too.
 Kind = Literal["read", "write", "command", "host", "agent", "name"]
 
 # One word for each kind of effect; the names other systems use for the same thing are understood.
@@ -34,6 +34,7 @@ _KINDS: dict[str, Kind] = {
     "edit": "write",
     "write": "write",
     "multiedit": "write",
+    "notebookedit": "write",
     "fileedit": "write",
     "filewrite": "write",
     "bash": "command",
