@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
 
 
 def _set(options: Namespace) -> int:
-    from surehand.config import set_value  # lazy: config_edit, 25 ms
+    from surehand.config import set_value  # lazy: config, 25 ms
 
     file, value = set_value(options.key, options.value)
     told = json.dumps(value, ensure_ascii=False)

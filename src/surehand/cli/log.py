@@ -106,7 +106,7 @@ def _files(workspace: str, change: Change) -> str:
     if not files:
         return visible(change.description, lines=False)
     if len(files) > _FILES_SHOWN:  # what people keep comes first: a test run leaves hundreds of cached files
-        from surehand.search.ignore_files import KeptFiles  # lazy: kept_files, 17 ms; for the few changes of many files
+        from surehand.search.ignore_files import KeptFiles  # lazy: ignore_files, 17 ms; few changes are so large
 
         is_kept = KeptFiles([workspace])
         files = sorted(files, key=lambda each: not is_kept(each["path"]))

@@ -126,7 +126,7 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
     if not locations.has_settings(options.cwd):
         return registry, {}, DEFERRED_THRESHOLD
     from surehand import config  # lazy: config, 17 ms
-    from surehand.policy.rule_files import rules_in_force  # lazy: sources, 20 ms
+    from surehand.policy.rule_files import rules_in_force  # lazy: rule_files, 20 ms
     from surehand.policy.trust import is_trusted  # lazy: trust, 9 ms
 
     root = os.path.realpath(options.cwd)

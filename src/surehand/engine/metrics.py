@@ -262,7 +262,7 @@ class Metrics:
         return self._figures(list(self.records.items()))
 
     def _figures(self, records: list[tuple[str, Record]]) -> list[ToolMetrics]:
-        from surehand.engine.metrics_export import figures  # lazy: tool_metrics, 3 ms; only for who reads them
+        from surehand.engine.metrics_export import figures  # lazy: metrics_export, 3 ms; only for who reads them
 
         now = self._clock()
         return [figures(tool, record, now) for tool, record in records]

@@ -1,4 +1,4 @@
-"""Metrics for others to read: JSON with the key names of the overview document, and Prometheus text."""
+"""Metrics for others to read: JSON whose camelCase key names are a promise, and Prometheus text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from surehand.core.frozen import frozen
 if TYPE_CHECKING:
     from surehand.engine.metrics import Record
 
-# Metrics of a tool, as figures for people: four groups per tool, as the overview of the system asks for them.
+# Metrics of a tool, as figures for people: four groups per tool.
 #
 # Execution, resources, concurrency and errors; times in milliseconds.
 

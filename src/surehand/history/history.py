@@ -349,7 +349,7 @@ class History(Store):
             self._note(self.describe_pruned())
 
     def prune(self, limit_bytes: int) -> int:
-        """Drop the oldest changes until the contents fit into so many bytes; return how many were dropped."""
+        """Drop the oldest changes, where contents exceed the limit, until a tenth of it is free; return how many."""
         if self.size_bytes() <= limit_bytes:
             return 0
         with self.transaction():

@@ -17,7 +17,7 @@ from surehand.state.read_database import open_to_read
 SEEN_ROWS: Final = 2000
 SEEN_BYTES: Final = 64 * 1024 * 1024
 FULL: Final = 0.9
-"""How much of the limit stays in use when the oldest have gone."""
+"""How much of the limit stays in use when the oldest have gone, and the most that one change may take."""
 _PRUNE_SEEN: Final = """
 DELETE FROM seen WHERE digest IN (SELECT digest FROM (
     SELECT digest, ROW_NUMBER() OVER latest AS rows, SUM(LENGTH(body)) OVER latest AS bytes

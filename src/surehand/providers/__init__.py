@@ -1,1 +1,1 @@
-"""Floor 2, providers of language models, one file a vendor. Imported when chosen."""
+"""Floor 2, providers of language models, a row of `table` each, one file a protocol. Imported when chosen."""

@@ -1,8 +1,8 @@
 """The table of providers: one row says all that choosing and opening a model needs to know of each.
 
 A new provider that speaks OpenAI's protocol is a row here, its name in the settings (`ModelSettings.provider`), and,
-where it takes a key, the key's variables in `state.keys`. One with a protocol of its own is also a class with `stream`
-and `close`.
+where it takes a key, the key's variables in `state.keys`. One with a protocol of its own is also a `Model`
+(`core.model`), mostly a `ServedModel` (`server`) with `stream`.
 """
 
 from __future__ import annotations

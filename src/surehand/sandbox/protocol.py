@@ -6,7 +6,10 @@
     ended = await run.finish(timeout_s=120)
 
 Two implement it: `linux` enforces a profile and writes down what a command changes; `none` starts a process and ends
-its group, on every system that has a shell. A third is a class with these methods, and a line in `choose`.
+its group, on every system that has a shell. A third is three classes (`Sandbox`, `Runner`,
+`Run`; `CommandRun` has what all runs share) and a line in `choose`. It says what it can in `Abilities` (`namespaces`
+stands for: secrets are covered, and what is read-only is kept so; `otherwise` for a way of its own), adds the words of
+its refusals to `denials.py` and its system's folders to `view.py`.
 """
 
 from __future__ import annotations

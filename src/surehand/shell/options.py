@@ -13,7 +13,7 @@ An option that is not there makes a command no read. Long options count only whe
 for one that is left out. Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else
 the current directory, `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files,
 `@none` must be absent, `@one` at most one file, `@key` one dotted name, `@anything` any words at all, those that are
-not literal too.
+not literal too; a few more that one program has: `_judge_operands` in `verdict.py`.
 """
 
 from __future__ import annotations

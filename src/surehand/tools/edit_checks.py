@@ -52,8 +52,8 @@ NOT_READ: Final = "File has not been read yet. Read it first before writing to i
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
 _DIFF_LINES: Final = 120
 _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
-_LONGEST_BOM: Final = 4
 """How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
+_LONGEST_BOM: Final = 4
 
 
 @frozen

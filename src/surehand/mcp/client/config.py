@@ -59,7 +59,7 @@ def address_problem(url: str) -> str:
 def all_servers(
     settings: Mapping[str, McpServerSettings], workspace: str, *, trusted: bool, warn: list[str]
 ) -> dict[str, Configured]:
-    """Return the servers that may be used in a workspace; `warn` is called with what was left out and why."""
+    """Return the servers that may be used in a workspace; `warn` gets what was left out and why."""
     found: dict[str, Configured] = {}
     for name, own in settings.items():
         _add(found, Configured(name, own, "settings"), warn)

@@ -1,7 +1,7 @@
 """Serving Surehand over MCP: its tools, with the same policy, audit and limits as everywhere else.
 
     serving = Serving(open_app)          # `open_app(approver, workspace)` opens an application for a client
-    await serve_stdio(serving.server)    # or `http_app(serving)`
+    await serve_stdio(serving.server)    # or `http_app(serving, door)`
 
 Built on the SDK's low-level server, which speaks both eras of the protocol.
 """

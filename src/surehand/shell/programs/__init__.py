@@ -2,7 +2,9 @@
 
 To add one, write a `Program(...)` into the file of its family: with which options it only reads (an option that is not
 there makes a call no read, so leave out what writes, deletes, runs a program, opens a connection or takes file names
-from a file), an example that runs unasked and one that asks. Nothing else needs to change.
+from a file), an example that runs unasked and one that asks. Nothing else needs to change, unless it obeys files of
+its folder (`obeys_folder=True`, and a row of `_SETTINGS` or `_PINS` in `policy.projects`) or a variable (`_MEDDLING` in
+`commands.environment`).
 """
 
 from __future__ import annotations
