@@ -23,7 +23,7 @@ CASES = load()
 
 # Where the cases that are no single call of a tool are held.
 ELSEWHERE: dict[str, str] = {
-    "agent-worktree-filter": "tests/git/test_own_git.py: what a repository names is asked about and not run if refused",
+    "agent-worktree-filter": "tests/commands/test_worktrees.py: what a repository names is asked about",
     "audit-tail-cut-then-call": "tests/engine/test_audit.py: an end that was cut off shows for ever",
     "mcp-server-name-ansi": "tests/cli/test_mcp.py: a server's own name steers no terminal",
     "mcp-config-swap": "tests/mcp/test_client.py: changed servers of a folder do not start",
@@ -50,7 +50,7 @@ ELSEWHERE: dict[str, str] = {
     "registry-dup": "tests/attacks/test_door.py",
     "log-secret": "tests/attacks/test_door.py",
     "edit-stale": "the Edit tool's own tests: it needs a read before",
-    "undo-path-race": "tests/faults/test_command_journals.py: a path swapped meanwhile is undone or named",
+    "undo-path-race": "tests/faults/test_change_logs.py: a path swapped meanwhile is undone or named",
     "args-dup-keys": "tests/attacks/test_door.py: the text of the arguments itself",
     "args-nan-int": "tests/attacks/test_door.py: the text of the arguments itself",
 }
