@@ -14,6 +14,8 @@ import pytest
 from tests.providers.model_stub import Stub
 from tests.pty_terminal import Terminal
 
+from surehand.state import local_rpc
+
 SUREHAND = [sys.executable, "-m", "surehand"]
 
 
@@ -82,6 +84,21 @@ def test_a_refusal_from_another_process_reaches_the_model_with_its_reason(tmp_pa
     assert "not on a Sunday" in json.loads(answer)["toolError"]["message"]
     assert "not on a Sunday" in str(stub.requests[1]["messages"][-1])
     assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_question_is_also_found_by_the_name_that_its_session_has_for_it(tmp_path: Path, stub: Stub) -> None:
+    """The session lists it a moment before the mailbox does, under a name that somebody may have read by then."""
+    script(stub, file_path="a.txt", content="one\n")
+    process = ask(stub, tmp_path, "--approvals", "mailbox")
+    while not (row := waiting(tmp_path))["id"].startswith("approval"):
+        time.sleep(0.02)
+    [channel] = local_rpc.session_sockets()
+    [question] = (local_rpc.ask(channel, {"want": "questions"}) or {})["questions"]
+    assert question["id"] != row["id"]
+    assert approvals("show", question["id"], cwd=tmp_path)[1]["id"] == row["id"]
+    assert approvals("allow", question["id"], cwd=tmp_path)[0] == 0
+    assert process.wait(300) == 0
+    assert (tmp_path / "a.txt").read_text() == "one\n"
 
 
 def test_an_answer_for_the_session_is_not_asked_for_again(tmp_path: Path, stub: Stub) -> None:

@@ -45,8 +45,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
-    put_up = {row["digest"] for row in rows}
-    rows += [row for row in _rows_of_sessions() if row["digest"] not in put_up]
+    put_up = {row["digest"]: row for row in rows}
+    for row in _rows_of_sessions():
+        if boxed := put_up.get(row["digest"]):  # a moment ago it may have been listed by the session's name for it
+            boxed["also"] = (*boxed.get("also", ()), row["id"])
+        else:
+            rows.append(row)
     rows.sort(key=lambda row: row["asked"])
     if options.action == "list":
         render.facts(options, [_plain(row) for row in rows], lambda: _format_list(rows))
@@ -74,10 +78,12 @@ def _rows_of_sessions() -> Iterator[dict[str, Any]]:
 
 
 def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
-    found = [row for row in rows if row["id"] == wanted] or [row for row in rows if wanted and wanted in row["id"]]
+    names = [(name, row) for row in rows for name in (row["id"], *row.get("also", ()))]
+    found = {row["id"]: row for name, row in names if name == wanted}
+    found = found or {row["id"]: row for name, row in names if wanted and wanted in name}
     if len(found) == 1:
-        return found[0]
-    known = ", ".join(row["id"] for row in found or rows) or "nothing"
+        return next(iter(found.values()))
+    known = ", ".join(found or [row["id"] for row in rows]) or "nothing"
     what = "is not one question" if found else "does not wait for an answer"
     raise StateError(f"{wanted!r} {what}; what waits: {known}")
 
@@ -117,7 +123,7 @@ def _answer_session(row: dict[str, Any], answer: Answer, by: str) -> None:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("box", "channel")}
+    return {key: value for key, value in row.items() if key not in ("box", "channel", "also")}
 
 
 def _format_list(rows: list[dict[str, Any]]) -> str:
