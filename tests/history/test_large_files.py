@@ -21,7 +21,8 @@ MB = 1 << 20
 
 CHILD = """
 import asyncio, os, resource, sys, threading
-from surehand import Surehand
+from surehand import Settings, Surehand
+from surehand.core.settings import HistorySettings
 from surehand.testing import Says
 
 def data_bytes():
@@ -29,7 +30,8 @@ def data_bytes():
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
 
 async def main(workspace, room, calls):
-    async with Surehand(workspace, approver=Says("once")) as app:
+    settings = Settings(history=HistorySettings(limit_mb=8192))  # room for every version of a large file
+    async with Surehand(workspace, approver=Says("once"), settings=settings) as app:
         await app.call("Bash", {"command": "echo warm > small"})  # threads and modules are there from now on
         assert (await app.call("Undo", {})).ok
         limit = data_bytes() + room
