@@ -143,6 +143,7 @@ class Surehand:
         executor.seek = self._seek
         executor.readiness.revive = lambda tool: self.health.revive(tool)
         self.registry.lifecycle.trip_after = self.settings.engine.trip_after
+        self.registry.lifecycle.is_heard = lambda: self.bus.hears("tool_state")
         self.registry.lifecycle.listen(self._tell_state, calls=False)
         return executor
 
@@ -159,6 +160,7 @@ class Surehand:
             name=name,
             state_dir=state_dir,
             emit=self.bus.emit,
+            hears=self.bus.hears,
             interactive=interactive,
         )
         self.policy.bind(session)
@@ -248,9 +250,7 @@ class Surehand:
 
         workspace = self.session.workspace
         configured = all_servers(self._mcp_servers, workspace, trusted=self.trusted, warn=self.warnings)
-        servers = Servers(configured, self.registry, self.session)
-        self._stack.push_async_callback(servers.close)
-        return servers
+        return Servers(configured, self.registry, self.session)
 
     async def connect_servers(self, *, patience_s: float | None = None) -> dict[str, str]:
         """Connect to every MCP server at once; return why those that failed, or were silent for so long, did."""
@@ -326,15 +326,17 @@ class Surehand:
     async def close(self) -> None:
         """Stop the calls under way, then end everything this application started; a call after that is refused."""
         await self.executor.underway.close()  # whoever closes from inside a call is stopped here, with that call
-        try:
-            if "servers" in vars(self):
-                await self.servers.close()  # before the sandbox that some of them run in
-            await self.session.close()
-            cards = (self.registry.card(name) for name in self.registry)
-            await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])
-        finally:
-            await self._stack.aclose()
-            self.bus.close()
+        async with AsyncExitStack() as ending:  # the last named ends first, and what fails to end keeps no other open
+            ending.callback(self.bus.close)
+            ending.push_async_callback(self._stack.aclose)
+            ending.push_async_callback(self._close_tools)
+            ending.push_async_callback(self.session.close)
+            if "servers" in vars(self):  # before the sandbox that some of them run in
+                ending.push_async_callback(self.servers.close)
+
+    async def _close_tools(self) -> None:
+        cards = (self.registry.card(name) for name in self.registry)
+        await self.executor.readiness.close_all([card for card in cards if isinstance(card, Tool)])
 
     @property
     def approver(self) -> Approver:

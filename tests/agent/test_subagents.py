@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -398,6 +399,31 @@ def git_says(repo: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", str(repo), *words], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.parametrize(
+    ("rule", "refused"),
+    [
+        ("Read(/{repo}/private/**)", True),
+        ("Edit({repo}/a.txt)", True),
+        ("Read({repo}/../**/private/**)", True),
+        ("Read(private/**)", False),
+        ("Read(./private/**)", False),
+        ("Edit(/etc/**)", False),
+        ("Read(/**/private/**)", False),
+    ],
+)
+async def test_no_worktree_leaves_a_rule_behind_that_holds_for_its_parent(
+    tmp_path: Path, rule: str, refused: bool
+) -> None:
+    repo = repository(tmp_path / "repo")
+    model = by_prompt(main=[[("Agent", {"prompt": "child: x", "mode": "worktree"})], "done"], **{"child:": ["done"]})
+    settings = Settings.parse({"permissions": {"deny": [rule.format(repo=repo)]}})
+    async with Surehand(repo, settings=settings) as app:
+        outcome = await app.conversation(model).ask("main go")
+    error = outcome.results[0].error
+    assert (error is not None) == refused
+    assert error is None or "full path" in error.message
+
+
 async def test_a_worktree_agent_that_fails_says_where_its_work_is(tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     model = by_prompt(
@@ -443,6 +469,34 @@ async def test_a_sub_agent_that_is_waited_for_is_on_the_board_and_can_be_stopped
     assert outcome.text == "so be it"
     assert outcome.results[0].error is not None
     assert (outcome.results[0].error.code, outcome.results[0].error.message) == ("cancelled", "agent_1 was stopped")
+
+
+@pytest.mark.spec("SESS-1")
+@pytest.mark.parametrize("moments", [0, 1, 5, 50])
+async def test_a_worktree_agent_that_is_given_up_while_its_session_closes_leaves_no_worktree(
+    tmp_path: Path, moments: int
+) -> None:
+    repo = repository(tmp_path / "repo")
+    thinking = asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Any]:
+            if request.messages[0].text.startswith("child:"):
+                thinking.set()
+                await asyncio.Event().wait()
+            async for each in super().stream(request):
+                yield each
+
+    model = Slow([("Agent", {"prompt": "child: x", "mode": "worktree"})], "done")
+    async with Surehand(repo) as app:
+        asking = asyncio.create_task(app.conversation(model).ask("main go"))
+        await thinking.wait()
+        asking.cancel()
+        for _ in range(moments):  # how far its end has come when the session's begins
+            await asyncio.sleep(0.002)
+    await asyncio.wait({asking})
+    assert len(git_says(repo, "worktree", "list").splitlines()) == 1
+    assert "agent/" not in git_says(repo, "branch")
 
 
 async def test_an_empty_worktree_is_removed_with_its_branch(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.providers.scripted import ScriptedModel
 from surehand.state.locations import batch_folder
+from surehand.workspaces.snapshot import Snapshot, with_statuses
 
 pytestmark = pytest.mark.spec("BATCH-1")
 
@@ -250,6 +252,34 @@ async def test_a_batch_ends_with_its_application_and_the_rest_can_be_resumed(wor
     assert os.listdir(os.path.join(batch_folder(str(results)), "tasks")) == []
     with pytest.raises(ToolFailure, match="the session is closed"):
         await follow(app)
+
+
+async def test_a_workspace_that_is_still_made_when_its_batch_is_stopped_twice_does_not_stay(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def make_slowly(base: Snapshot, folder: str) -> Snapshot:
+        loop.call_soon_threadsafe(begun.set)
+        time.sleep(0.5)  # longer than it takes to stop the batch twice
+        return with_statuses(base, folder)
+
+    monkeypatch.setattr("surehand.batch.workspaces.with_statuses", make_slowly)
+    results = tmp_path / "results.jsonl"
+
+    async def follow(app: Surehand) -> None:
+        async for _ in app.batch([{"id": "task", "calls": [bash("echo done")]}], out=results):
+            pass
+
+    async with Surehand(work, approver=lambda question: "once") as app:
+        following = asyncio.create_task(follow(app))
+        await begun.wait()
+        following.cancel()
+        await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert os.listdir(os.path.join(batch_folder(str(results)), "tasks")) == []
 
 
 # -- the file of results ----------------------------------------------------------------------------------------------

@@ -208,3 +208,18 @@ async def test_what_is_kept_in_a_session_cannot_be_made_again_after_its_end(tmp_
         app.session.keep(HISTORY)
     with pytest.raises(ToolFailure, match="closed"):
         app.session.keep(HISTORY)
+
+
+@pytest.mark.spec("SESS-1")
+async def test_what_fails_to_end_keeps_nothing_else_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail() -> None:
+        raise OSError("it does not end")
+
+    app = opened(tmp_path / "ws")
+    ended: list[str] = []
+    app.bus.subscribe(lambda event: ended.append(event.kind))
+    monkeypatch.setattr(app.servers, "close", fail)
+    with pytest.raises(OSError, match="it does not end"):
+        await app.close()
+    assert app.session.closed
+    assert "session_closed" in ended

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult
+from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailure, ToolResult, tool
 from surehand.core.settings import HistorySettings, ToolSettings
 from surehand.engine.running import DEADLINE
 from surehand.history.history import HISTORY
@@ -235,3 +235,26 @@ async def test_an_undo_of_many_files_that_is_given_up_half_way_takes_back_what_i
     assert {each.read_text() for each in folder.iterdir()} == {"after\n"}
     assert (await app.call("Undo")).ok
     assert {each.read_text() for each in folder.iterdir()} == {"before\n"}
+
+
+async def test_who_is_cancelled_while_a_late_call_clears_up_waits_for_it_and_stays_cancelled() -> None:
+    clearing, cleared = asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True, timeout_s=0.05, grace_s=60)
+    async def late() -> str:
+        "Clear up after the deadline, for a while."
+        try:
+            await asyncio.Event().wait()
+        finally:
+            clearing.set()
+            await asyncio.sleep(0.2)
+            cleared.set()
+        return ""
+
+    async with scratch_app(tools=[late]) as app:
+        calling = asyncio.create_task(app.call("late"))
+        await clearing.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert cleared.is_set()

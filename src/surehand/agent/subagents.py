@@ -17,6 +17,7 @@ from typing import Any, Final
 from surehand.agent.loop import Limits, Loop, Outcome, Spent
 from surehand.agent.prompt import system_prompt
 from surehand.commands import worktrees
+from surehand.commands.session import SHELLS
 from surehand.commands.worktrees import OwnGit, Worktree
 from surehand.core.call import ToolResult
 from surehand.core.context import ToolContext
@@ -80,10 +81,12 @@ class Agent:
         return "\n".join(self._heard)
 
     async def stop(self) -> None:
-        """End the agent and wait until it has stopped."""
-        if self.task is not None and not self.task.done():
+        """End the agent and wait until it has stopped, and cleared up."""
+        if self.task is None or self.task.done():
+            return
+        if not self.task.cancelling():  # once: a second time would cut its clean-up short
             self.task.cancel()
-            await asyncio.wait({self.task})
+        await asyncio.wait({self.task})
 
     def facts(self) -> dict[str, Any]:
         """Return its figures as plain data."""
@@ -92,13 +95,14 @@ class Agent:
 
 
 async def wait_for_agent(agent: Agent) -> ToolResult:
-    """Wait for an agent's answer; cancelling the wait cancels the agent."""
+    """Wait for an agent's answer; cancelling the wait stops the agent."""
     assert agent.task is not None
     try:
-        return await agent.task
+        return await asyncio.shield(agent.task)
     except asyncio.CancelledError:
         waiting = asyncio.current_task()
         if waiting is None or waiting.cancelling():
+            await agent.stop()
             raise
         raise ToolFailure(f"{agent.id} was stopped", code="cancelled", hint="What it did so far stays.") from None
 
@@ -134,14 +138,16 @@ class AgentRegistry:
         return agent
 
     async def close(self) -> None:
-        """Stop every agent that runs."""
-        for agent in self.running():
-            await agent.stop()
+        """Stop every agent that runs, or still clears up."""
+        await asyncio.gather(*(agent.stop() for agent in self.agents.values()))
 
 
-AGENTS: Final[Kept[AgentRegistry]] = Kept(
-    "agents", make=lambda session: AgentRegistry(session.settings.agents.max_running), close=AgentRegistry.close
-)
+def _make_registry(session: Session) -> AgentRegistry:
+    session.keep(SHELLS)  # what is made later is closed earlier, and agents clear up with commands
+    return AgentRegistry(session.settings.agents.max_running)
+
+
+AGENTS: Final[Kept[AgentRegistry]] = Kept("agents", make=_make_registry, close=AgentRegistry.close)
 
 
 class Subagents:
@@ -223,6 +229,13 @@ class Subagents:
         self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
 
     async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
+        if rule := self.executor.policy.find_rule_by_full_path(self.session.workspace):
+            agent.state = "failed"
+            raise ToolFailure(
+                f"the rule {rule} names files here by their full path, which are elsewhere in a worktree",
+                code="permission_denied",
+                hint="Use mode sync. The user can write the rule from the workspace, as ./folder/**.",
+            )
         place = worktrees.new_worktree_path()
         git = OwnGit(self.session, (place,))
         try:
@@ -233,11 +246,8 @@ class Subagents:
                 os.rmdir(place)
 
     async def _with_git(self, git: OwnGit, agent: Agent, profile: Profile, order: AgentOrder, place: str) -> ToolResult:
-        named = f"{agent.id}-{int(time())}"
         try:
-            async with self.registry.git:
-                workspace = self.session.workspace
-                worktree = await worktrees.add_worktree(git.run, workspace, place, order.branch_name, named)
+            worktree = await self._add_worktree(git, agent, order, place)
         except ToolFailure:
             agent.state = "failed"
             raise
@@ -259,6 +269,21 @@ class Subagents:
                 )
             raise failure
         return _with_worktree(result, worktree, changed, commits)
+
+    async def _add_worktree(self, git: OwnGit, agent: Agent, order: AgentOrder, place: str) -> Worktree:
+        """Add the worktree of an agent; one that is stopped meanwhile gets it whole, and removes it."""
+        named = f"{agent.id}-{int(time())}"
+        async with self.registry.git:
+            adding = asyncio.ensure_future(
+                worktrees.add_worktree(git.run, self.session.workspace, place, order.branch_name, named)
+            )
+            try:
+                return await asyncio.shield(adding)
+            except asyncio.CancelledError:
+                await asyncio.wait({adding})
+                if adding.exception() is None:
+                    await worktrees.remove_worktree(git.run, adding.result())
+                raise
 
     def _child(self, agent: Agent, workspace: str) -> Session:
         """Return the session of a sub-agent: its events reach the parent's stream, attributed."""

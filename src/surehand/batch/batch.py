@@ -110,6 +110,7 @@ class Batch:
         """The tasks that had no result when the batch began."""
         self._finished: asyncio.Queue[TaskResult | Exception] = asyncio.Queue()
         self._workers: list[asyncio.Task[None]] = []
+        self._stopping = False
 
     async def run(self) -> AsyncGenerator[TaskResult]:
         """Run the tasks without a result, and yield each result once it is written."""
@@ -144,9 +145,13 @@ class Batch:
         await self._stop_workers()
 
     async def _stop_workers(self) -> None:
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        """Stop the tasks, once: one that is cancelled again while it clears up would leave its workspace behind."""
+        if not self._stopping:
+            self._stopping = True
+            for worker in self._workers:
+                worker.cancel()
+        if self._workers:
+            await asyncio.wait(self._workers)
 
     async def _run_task(self, task: Task) -> TaskResult:
         """Run a task until an attempt passes, or none is left."""

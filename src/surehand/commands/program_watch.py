@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 class ProgramWatch:
-    """Reverts what a program may not change, and records nothing: a server, a hook, a tool in a process.
-
-    The program is run with `change_log`, where there is one.
-    """
+    """Reverts forbidden changes of one program, which is run with `change_log`; nothing goes into the history."""
 
     def __init__(self, session: Session, launcher: Runner, who: str) -> None:
         self._session = session
@@ -60,8 +57,13 @@ class ProgramWatch:
             return await self._revert(change_log, ended and ended.change_log)
 
     async def tell_finish(self, ended: Ended | None) -> None:
-        """Do the same, and tell who listens what was reverted."""
-        if found := await self.finish(ended):
+        """Do the same where nobody waits for the outcome: tell who listens what was reverted, or that it failed."""
+        try:
+            found = await self.finish(ended)
+        except ToolFailure as failure:
+            self._session.emit("note", message=str(failure))
+            return
+        if found:
             self._session.emit("note", message=put_back_message(self._who, found))
 
     @property
@@ -69,7 +71,6 @@ class ProgramWatch:
         return self._session.keep(SHELLS)
 
     def _make_change_log(self) -> str:
-
         session = self._session
         who = Author(self._who, f"watch-{os.urandom(8).hex()}", session.id, self._who, session.main.id)
         return self._shells.change_log(who, self._profile)
@@ -80,7 +81,6 @@ class ProgramWatch:
         return found
 
     def _revert_log(self, change_log: str | None, facts: Mapping[str, Any] | None) -> tuple[str, ...]:
-
         if change_log is None:
             return revert_leftovers(self._session, self._profile, self._absent, None)
         try:

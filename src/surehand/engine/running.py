@@ -180,7 +180,10 @@ async def within(
         by_us = cancelled.args in ((DEADLINE,), (STOPPED,))
         if not prepared.ctx.give_up():
             return await _outcome(outcome, prepared, by_us=by_us)
-        prepared.abandoned = not await _end(outcome, prepared.tool.grace_s)
+        try:
+            await _end(outcome, prepared.tool.grace_s)
+        finally:
+            prepared.abandoned = not outcome.done()
         if cancelled.args == (DEADLINE,):
             raise Overrun from None
         if by_us:
@@ -288,13 +291,19 @@ async def _run_and_wake(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.F
             waiter.set_result(None)
 
 
-async def _end(task: Outcome, grace_s: float) -> bool:
-    """Cancel a task and wait for its clean-up; False when it does not stop in time."""
+async def _end(task: Outcome, grace_s: float) -> None:
+    """Cancel a task and wait for its clean-up, as long as it may take; whoever wants to stop meanwhile waits, too."""
     task.cancel()
-    done, _ = await asyncio.wait({task}, timeout=grace_s)
-    if done and not task.cancelled():
+    limit, again = asyncio.get_running_loop().time() + grace_s, None
+    while not task.done() and (left := limit - asyncio.get_running_loop().time()) > 0:
+        try:
+            await asyncio.wait({task}, timeout=left)
+        except asyncio.CancelledError as cancelled:
+            again = cancelled
+    if task.done() and not task.cancelled():
         task.exception()  # retrieved, so that asyncio does not report it as forgotten
-    return bool(done)
+    if again is not None:
+        raise again
 
 
 # -- the calls under way ---------------------------------------------------------------------------------------------

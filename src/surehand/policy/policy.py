@@ -193,6 +193,18 @@ class Policy:
         """Return what no command may change whichever program it starts: what a rule denies to write; None: nothing."""
         return self._denied_paths("write", Roots(workspace, roots))
 
+    def find_rule_by_full_path(self, workspace: str) -> str:
+        """Return a rule that narrows something in the workspace by its full path: a worktree has that elsewhere."""
+        roots = Roots(workspace)
+        for rule in self.rules:
+            if rule.verdict == "allow" or rule.kind not in ("read", "write") or not rule.spec.startswith(("/", "~")):
+                continue
+            starts = compile_pattern(rule.spec, pattern_key(roots), False).starts
+            pairs = [(f"{start}/", f"{name}/") for start in starts for name in roots.workspace_names if start != "/"]
+            if any(start.startswith(name) or name.startswith(start) for start, name in pairs):
+                return rule.text
+        return ""
+
     def _denied_paths(self, kind: Kind, roots: Roots) -> Callable[[str], bool] | None:
         """Return a test whether a rule of the user denies this kind of effect on a path; None without such rules."""
         denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == (kind, "deny")]

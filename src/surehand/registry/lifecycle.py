@@ -124,6 +124,8 @@ class Lifecycle:
         self._after: list[StateListener] = []
         self._listeners: list[StateListener] = []
         self._quiet_listeners: list[StateListener] = []
+        self.is_heard: Callable[[], bool] = lambda: True
+        """Whether anyone hears what the quiet listeners pass on; thousands of tools are registered for nobody."""
         self._watched = False
         """Some listener wants every call; otherwise calls take the fast path."""
 
@@ -167,7 +169,7 @@ class Lifecycle:
         if name in self._lives:
             raise IllegalTransition(name, self._lives[name].state, "registered", "the name is taken")
         life = self._lives[name] = Life(name)
-        if self._listeners or self._quiet_listeners or self._after:
+        if self._listeners or self._after or (self._quiet_listeners and self.is_heard()):
             self._notify(Transition(name, None, "registered", life.born))
         return life
 
