@@ -13,6 +13,7 @@ import pytest
 
 from surehand import (
     Event,
+    Preview,
     Progress,
     ReadPath,
     Settings,
@@ -25,7 +26,7 @@ from surehand import (
     WritePath,
     tool,
 )
-from surehand.core.call import BROKEN_ARGUMENTS
+from surehand.core.call import BROKEN_ARGUMENTS, Image, Text
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.shapes import call_from_openai
 from surehand.engine.metrics_export import to_json
@@ -455,6 +456,25 @@ async def test_long_output_is_cut_at_both_ends_and_said_so() -> None:
     assert result.meta["truncated"] is True
 
 
+async def test_blocks_of_text_are_held_to_the_limit_together_and_pictures_stay() -> None:
+    picture = Image("aGk=", "image/png")
+
+    @tool(read_only=True)
+    def pages() -> ToolResult:
+        "Return three long texts with a picture between them."
+        blocks = (Text("a" * 900), picture, Text("b" * 900), Text("c" * 900))
+        return ToolResult(data=None, output="three pages", content=blocks)
+
+    result = await run_tool(pages, settings=Settings.parse({"engine": {"output_limit": 1000}}))
+    first, second, third, fourth = result.blocks
+    assert (first, second) == (Text("a" * 900), picture)
+    assert isinstance(third, Text)
+    assert isinstance(fourth, Text)
+    assert "800 characters left out" in third.text
+    assert fourth.text == "... 900 characters left out ..."
+    assert result.meta["truncated"] is True
+
+
 async def test_a_switched_off_tool_is_unavailable() -> None:
     settings = Settings.parse({"tools": {"echo": {"enabled": False}}})
     result = await run_tool(echo, {"text": "x"}, settings=settings)
@@ -605,6 +625,32 @@ async def test_what_takes_no_waiting_runs_without_a_thread() -> None:
     here = threading.get_ident()
     assert [each for each, _ in where] == ["quick", "quick", "run"]
     assert [ident == here for _, ident in where] == [True, True, False]
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+async def test_a_check_that_need_not_wait_runs_without_a_thread(at_hand: bool) -> None:
+    where: dict[str, bool] = {}
+
+    def note(step: str) -> None:
+        where[step] = threading.get_ident() == here
+
+    def preview(args: Any, ctx: ToolContext) -> Preview:
+        note("preview")
+        return Preview("it would")
+
+    record = Tool(
+        name="t",
+        description="T.",
+        args={"type": "object"},
+        check=lambda args, ctx: note("check"),
+        check_at_once=lambda args, ctx: at_hand,
+        preview=preview,
+        run=lambda args, ctx: note("run"),
+    )
+    here = threading.get_ident()
+    async with scratch_app(tools=[record]) as app:
+        assert (await app.call("t")).ok
+    assert where == {"check": at_hand, "preview": at_hand, "run": False}
 
 
 async def test_check_and_handler_of_an_allowed_call_share_a_thread_and_the_check_runs_once() -> None:

@@ -268,7 +268,16 @@ async def test_a_tool_runs_no_more_calls_at_once_than_its_own_limit_whoever_call
     scene = Scene()
     own = ToolSettings(concurrency=ConcurrencySettings(max_concurrent_calls=2))
     async with scratch_app(tools=[scene.make("t")], builtin=False, settings=Settings(tools={"t": own})) as app:
-        await asyncio.gather(*(app.call("t", {"label": str(number)}) for number in range(20)))
+        waits = {"await": "go"}
+        calls = [asyncio.create_task(app.call("t", {"label": str(number), **waits})) for number in range(20)]
+
+        async def all_but_two_wait() -> None:
+            while sum(len(slot.waiting) for slot in app.executor.slots()) < 18:
+                await asyncio.sleep(0)
+
+        await asyncio.wait_for(all_but_two_wait(), 60)
+        scene.gate("go").set()
+        assert all(result.ok for result in await asyncio.gather(*calls))
         assert scene.most == 2
         figures = app.metrics.of("t")
         assert figures is not None

@@ -280,3 +280,27 @@ def block_from_dict(raw: Mapping[str, Any]) -> Block:
             return Image(data, mime)
         case _:
             return Foreign(raw)
+
+
+def truncate_middle(text: str, limit: int) -> str:
+    """Return at most about `limit` characters: 80% from the head, 20% from the tail, and a note of what is gone."""
+    if len(text) <= limit:
+        return text
+    head = limit * 4 // 5
+    tail = limit - head
+    return f"{text[:head]}\n... {len(text) - limit:,} characters left out ...\n{text[-tail:]}"
+
+
+def truncate_blocks(content: tuple[Block, ...], limit: int) -> tuple[Block, ...]:
+    """Return blocks with at most about `limit` characters of text in all; the very blocks where that holds already."""
+    if sum(len(block.text) for block in content if isinstance(block, Text)) <= limit:
+        return content
+    kept: list[Block] = []
+    left = limit
+    for block in content:
+        if isinstance(block, Text):
+            length = len(block.text)
+            text = truncate_middle(block.text, left) if left > 0 else f"... {length:,} characters left out ..."
+            block, left = Text(text), left - length
+        kept.append(block)
+    return tuple(kept)

@@ -21,7 +21,6 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeAlias,
-    TypedDict,
     TypeVar,
     Unpack,
     cast,
@@ -47,10 +46,19 @@ from surehand.core.schema import (
 )
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from pydantic import BaseModel
 
     from surehand.core.call import ToolCall, ToolResult, Undo
     from surehand.core.session import Session
+else:
+
+    class TypedDict:
+        """Stands for the real one, which would compile the type of every option in every process: 2 ms."""
+
+        def __init_subclass__(cls, *, total: bool = True) -> None: ...
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -169,6 +177,7 @@ class Tool:
     - `depends_on(args, ctx)` returns a value that changes when a cached result would be wrong.
     - `at_once(args, ctx)` spares a sync handler the way through a thread: it returns the result where that takes no
       waiting at all and well under a millisecond, and None where `run` is to do it.
+    - `check_at_once(args, ctx)` does the same for a sync `check` and `preview`: True says that what they need is there.
     """
 
     # What it is.
@@ -203,6 +212,7 @@ class Tool:
 
     # Before and after a call.
     check: Callable[[Any, ToolContext], Awaitable[None] | None] | None = None
+    check_at_once: Callable[[Any, ToolContext], bool] | None = None
     check_permission: Callable[[Any, ToolContext], Permission | None] | None = None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
     preview_when_asked: Flag = True
@@ -350,6 +360,7 @@ class ToolOptions(TypedDict, total=False):
     origin: str | None
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None
     check: Callable[[Any, ToolContext], Awaitable[None] | None] | None
+    check_at_once: Callable[[Any, ToolContext], bool] | None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None
     undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None
     check_permission: Callable[[Any, ToolContext], Permission | None] | None

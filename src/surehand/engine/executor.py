@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult
+from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult, truncate_blocks, truncate_middle
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
@@ -410,9 +410,11 @@ class Executor:
         if inspect.iscoroutinefunction(tool.check):
             await tool.check(args, ctx)
         elif tool.check is not None:
-            # Checks read files: in a thread, so that a slow disk holds up nobody else.
-            work = check_and_preview if shows else check_once
-            await self.workers.submit(partial(work, tool, args, ctx))
+            work = partial(check_and_preview if shows else check_once, tool, args, ctx)
+            if tool.check_at_once is not None and tool.check_at_once(args, ctx):
+                work()
+            else:  # checks read files: in a thread, so that a slow disk holds up nobody else
+                await self.workers.submit(work)
 
     async def _invoke(self, prepared: Prepared, session: Session, life: Life | None) -> ToolResult:
         tool, call = prepared.tool, prepared.call
@@ -547,11 +549,13 @@ class Executor:
             notes.clear()
         if len(output) > limit:
             output, meta["truncated"] = truncate_middle(output, limit), True
+        if (content := result.content) and (shorter := truncate_blocks(content, limit)) is not content:
+            content, meta["truncated"] = shorter, True
         if prepared is not None and (origin := meta.get("origin") or prepared.tool.origin):
             meta["origin"] = origin
             if origin != "workspace":
                 session.origins.add(origin)
-        result = ToolResult(result.ok, result.data, output, result.content, result.error, result.undo, meta)
+        result = ToolResult(result.ok, result.data, output, content, result.error, result.undo, meta)
         error = result.error.code if result.error else None
         ran = prepared is not None
         self.meter.count_end(name, duration, error, queue_s=queue_s, bytes_out=len(output), ran=ran)
@@ -582,12 +586,3 @@ def _check_with_repairs(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...
     from surehand.engine.arguments import check_arguments  # lazy: arguments, 8 ms
 
     return check_arguments(tool, call)
-
-
-def truncate_middle(text: str, limit: int) -> str:
-    """Return at most about `limit` characters: 80% from the head, 20% from the tail, and a note of what is gone."""
-    if len(text) <= limit:
-        return text
-    head = limit * 4 // 5
-    tail = limit - head
-    return f"{text[:head]}\n... {len(text) - limit:,} characters left out ...\n{text[-tail:]}"

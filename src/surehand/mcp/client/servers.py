@@ -253,10 +253,10 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
         finally:
             reverted = await connection.revert_leftovers()
         if reverted is not None:
-            return _fail(parse_result(shape, server, ctx.session.settings.engine.output_limit), reverted)
+            return _fail(parse_result(shape, server), reverted)
         if promised is not None and not shape.get("isError"):
             await asyncio.to_thread(_check_promise, shape.get("structuredContent"), promised, own_name, server)
-        return parse_result(shape, server, ctx.session.settings.engine.output_limit)
+        return parse_result(shape, server)
 
     async def health() -> Health:
         return Health(connection.state == "ready", connection.problem or connection.state)
@@ -302,7 +302,7 @@ def _hidden(text: str) -> str:
     return "" if visible(text) == text else "WARNING: the description contains hidden characters, written out below.\n"
 
 
-def parse_result(shape: Mapping[str, Any], server: str, limit: int) -> ToolResult:
+def parse_result(shape: Mapping[str, Any], server: str) -> ToolResult:
     """Return the result in a server's answer. Its own claims about origin, undo and the like are not believed."""
     meta: dict[str, Any] = dict(shape.get("_meta") or {})
     ours = meta.pop("surehand", None)
@@ -311,15 +311,8 @@ def parse_result(shape: Mapping[str, Any], server: str, limit: int) -> ToolResul
         result = replace(result, error=_error(result.error, ours))
     content = result.content
     if len(content) == 1 and isinstance(content[0], Text):
-        content = ()  # the output says it all, and is cut where it is too long
-    elif sum(len(block.text) for block in content if isinstance(block, Text)) > limit:
-        content = (Text(result.output), *(block for block in content if not isinstance(block, Text)))
-        content = tuple(Text(_truncate(block.text, limit)) if isinstance(block, Text) else block for block in content)
+        content = ()  # the output says it all
     return replace(result, content=content, meta={**result.meta, "origin": f"mcp:{server}"})
-
-
-def _truncate(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[:limit] + f"\n... ({len(text) - limit} characters more)"
 
 
 def _error(error: ToolError, ours: Any) -> ToolError:
