@@ -459,6 +459,29 @@ def test_limits_of_a_question_are_numbers_over_nothing(tmp_path: Path, words: tu
     assert run("ask", "what time is it", *words, cwd=tmp_path).returncode == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("log", "--limit", "-1"),
+        ("audit", "show", "--limit", "-1"),
+        ("sessions", "show", "s", "-n", "x"),
+        ("undo", "--last", "0"),
+        ("cluster", "open", "--count", "0"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_name(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search(rf"{words[-2]}.*'{words[-1]}' is not a whole number", done.stderr.decode())
+
+
+@pytest.mark.parametrize("words", [("demo", "."), ("policy", "check"), ("doctor", "nothing")])
+def test_wrong_words_are_invalid_arguments_for_programs_too(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "file").touch()
+    done = run(*words, "--json", cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (2, "invalid_args")
+
+
 def test_a_model_that_cannot_be_had_leaves_the_form_of_the_answer(tmp_path: Path) -> None:
     done = run("ask", "hi", "--model", "openai/gpt", cwd=tmp_path)
     assert done.returncode == 1

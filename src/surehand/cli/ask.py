@@ -10,7 +10,7 @@ from surehand.agent.loop import Outcome
 from surehand.agent.structured import OutputShape, ask_for
 from surehand.cli import render, session
 from surehand.cli.approvals import Deferred
-from surehand.cli.parser import approvals_option, effort_option
+from surehand.cli.parser import amount_above_zero, approvals_option, count_above_zero, effort_option
 from surehand.cli.screen import Screen
 from surehand.cli.tools import csv, tell_unmatched
 from surehand.core.call import ToolCall, ToolResult, new_id
@@ -64,24 +64,6 @@ def _truth(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ArgumentTypeError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
-
-
-def count_above_zero(text: str) -> int:
-    """Return the whole number an option names."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number over 0")
-    return int(text)
-
-
-def amount_above_zero(text: str) -> float:
-    """Return the amount an option names."""
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = 0.0
-    if not 0 < amount < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number over 0")
-    return amount
 
 
 def run(options: Namespace) -> int:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any
 
 from surehand.cli import render
+from surehand.cli.parser import whole_number
 from surehand.engine.audit import records, verify
 from surehand.files.sanitize import visible
 from surehand.state import locations
@@ -19,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="show | verify")
     show = commands.add_parser("show", help="the latest records", allow_abbrev=False)
-    show.add_argument("-n", "--limit", type=int, default=50, help="how many (default 50; 0 for all)")
+    show.add_argument("-n", "--limit", type=whole_number, default=50, help="how many (default 50; 0 for all)")
     show.add_argument("--tool", help="only calls of this tool")
     show.add_argument("--refused", action="store_true", help="only refused calls")
     commands.add_parser(

@@ -14,7 +14,7 @@ from surehand.batch.remote import FleetRunner
 from surehand.batch.results import read_results, summarize
 from surehand.batch.tasks import read_tasks
 from surehand.cli import render, session
-from surehand.cli.ask import amount_above_zero, count_above_zero
+from surehand.cli.parser import amount_above_zero, count_above_zero, whole_number
 from surehand.cli.session import mailbox
 from surehand.cli.tools import EXIT_CODES
 from surehand.cluster.fleet import Fleet
@@ -39,12 +39,14 @@ def configure(parser: ArgumentParser) -> None:
         "words", nargs="+", metavar="TASKS | show RESULTS | apply RESULTS ID", help="a file of tasks, or a subcommand"
     )
     parser.add_argument("--out", metavar="FILE", help="the results file, one line per task; it survives a crash")
-    parser.add_argument("--parallel", type=_count, default=4, metavar="N", help="tasks run in parallel (default 4)")
+    parser.add_argument(
+        "--parallel", type=count_above_zero, default=4, metavar="N", help="tasks run in parallel (default 4)"
+    )
     parser.add_argument("--resume", action="store_true", help="run only the tasks without a result in --out")
     parser.add_argument(
-        "--retries", type=_number, default=0, metavar="N", help="retry tasks that did not pass, up to N times"
+        "--retries", type=whole_number, default=0, metavar="N", help="retry tasks that did not pass, up to N times"
     )
-    parser.add_argument("--timeout", type=_seconds, metavar="S", help="timeout of a task, its check included")
+    parser.add_argument("--timeout", type=amount_above_zero, metavar="S", help="timeout of a task, its check included")
     parser.add_argument("--model", metavar="NAME", help="for tasks that name none")
     parser.add_argument(
         "--keep-workspaces", action="store_true", help="keep the workspaces; results say where they are"
@@ -61,21 +63,9 @@ def configure(parser: ArgumentParser) -> None:
         metavar="ADDRESS",
         help="run on a Ray cluster: HOST:PORT, auto, or local; tasks end with this command, --resume continues",
     )
-    parser.add_argument("--cpu", type=_seconds, metavar="X", help="with --cluster: cores each task needs")
+    parser.add_argument("--cpu", type=amount_above_zero, metavar="X", help="with --cluster: cores each task needs")
     parser.add_argument("--memory", metavar="SIZE", help="with --cluster: memory each task needs, such as 1GiB")
     parser.add_argument("--dry-run", action="store_true", help="of apply: show what would change; change nothing")
-
-
-def _count(text: str) -> int:
-    return count_above_zero(text)
-
-
-def _number(text: str) -> int:
-    return 0 if text == "0" else _count(text)
-
-
-def _seconds(text: str) -> float:
-    return amount_above_zero(text)
 
 
 def run(options: Namespace) -> int:

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render, session
+from surehand.cli.parser import count_above_zero
 from surehand.cluster.fleet import Fleet
 from surehand.core.errors import SettingsError
 
@@ -18,7 +19,9 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     commands = parser.add_subparsers(dest="action", required=True, metavar="open | attach | call | pull | stop")
     opening = commands.add_parser("open", help="open a session over a copy of this folder", allow_abbrev=False)
-    opening.add_argument("--count", type=int, default=1, metavar="N", help="number of sessions (default 1)")
+    opening.add_argument(
+        "--count", type=count_above_zero, default=1, metavar="N", help="number of sessions (default 1)"
+    )
     opening.add_argument("--cpu", type=float, default=0.0, metavar="X", help="cores per session")
     opening.add_argument("--memory", default="0", metavar="SIZE", help="memory per session, such as 1GiB")
     attach = commands.add_parser(

@@ -68,7 +68,7 @@ complete -c surehand -l session -xa "(__surehand_words sessions)"
 complete -c surehand -l json
 complete -c surehand -l text
 complete -c surehand -n "__fish_seen_subcommand_from info invoke" -a "{tools}"
-complete -c surehand -n "__fish_seen_subcommand_from show resume fork delete rewind" -a "(__surehand_words sessions)"
+complete -c surehand -n "__fish_seen_subcommand_from {sessions}" -a "(__surehand_words sessions)"
 complete -c surehand -n "__fish_seen_subcommand_from {changes}" -a "(__surehand_words changes)"
 """
 
@@ -181,4 +181,10 @@ def _fish(tools: str) -> str:
             lines.append(f'complete -c surehand {seen} -a "{" ".join(words)}"')
         own = [each[2:] for each in _options(parser).split() if each not in _EVERYWHERE]
         lines += [f"complete -c surehand {seen} -l {each}" for each in own]
-    return _FISH.format(lines="\n".join(lines), modes=" ".join(MODES), tools=tools, changes=" ".join(_CHANGES))
+    return _FISH.format(
+        lines="\n".join(lines),
+        modes=" ".join(MODES),
+        tools=tools,
+        sessions=" ".join(path.split()[-1] for path in _SESSIONS),
+        changes=" ".join(_CHANGES),
+    )

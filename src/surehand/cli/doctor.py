@@ -65,7 +65,9 @@ def run(options: Namespace) -> int:
     """Run the command and return its exit code."""
     chosen = [each for each in SECTIONS if options.section in (None, each.__name__)]
     if not chosen:
-        render.error(f"there is no section {options.section!r}", "`surehand doctor --help` lists them.")
+        render.error(
+            f"there is no section {options.section!r}", "`surehand doctor --help` lists them.", code="invalid_args"
+        )
         return 2
     sections = [each(options) for each in chosen]
     render.facts(options, [_data(each) for each in sections], lambda: "\n\n".join(_text(each) for each in sections))

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from surehand.cli import render
+from surehand.cli.parser import whole_number
 from surehand.core.errors import StateError
 from surehand.files.sanitize import visible
 from surehand.history.history import open_to_look
@@ -25,7 +26,9 @@ _FILES_SHOWN: Final = 3
 def configure(parser: ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("path", nargs="?", metavar="PATH", help="only changes of this file, or below this folder")
-    parser.add_argument("-n", "--limit", type=int, default=30, metavar="N", help="how many (default 30; 0: all)")
+    parser.add_argument(
+        "-n", "--limit", type=whole_number, default=30, metavar="N", help="how many (default 30; 0: all)"
+    )
     parser.add_argument("--before", metavar="CHANGE", help="only changes older than this one: the next page")
     parser.add_argument("--of", metavar="SESSION", help="only changes of this session")
 

@@ -97,7 +97,7 @@ def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
     from surehand.core.installation import explain_missing_module  # lazy: installation, 1 ms
 
     if isinstance(problem, Usage):
-        render.error(str(problem), problem.hint)
+        render.error(str(problem), problem.hint, code="invalid_args")
         return 2
     if isinstance(problem, OSError):
         # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.

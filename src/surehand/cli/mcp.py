@@ -10,6 +10,7 @@ from typing import Any
 
 from surehand import config
 from surehand.cli import render, session
+from surehand.cli.parser import amount_above_zero
 from surehand.core.errors import SettingsError, ToolFailure
 from surehand.files.sanitize import visible
 from surehand.mcp.client.config import address_problem, expand_variables, name_problem
@@ -235,7 +236,7 @@ def _parse_added(options: Namespace) -> list[str]:
     parser.add_argument("--header", action="append", default=[])
     parser.add_argument("--client-id")
     parser.add_argument("--client-secret")
-    parser.add_argument("--timeout", type=float)
+    parser.add_argument("--timeout", type=amount_above_zero)
     parser.parse_args(rest[:cut], namespace=options)
     return [word for number, word in enumerate(rest[cut:]) if number > 0 or word != "--"]
 

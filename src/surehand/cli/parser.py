@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 
         self.print_usage(sys.stderr)
         message = message.replace("the following arguments are required:", "missing:")
-        render.error(message, f"`{self.prog} --help` says more.")
+        render.error(message, f"`{self.prog} --help` says more.", code="invalid_args")
         self.exit(2)
 
 
@@ -118,6 +118,31 @@ def port_number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number given on the command line, 0 or more."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def count_above_zero(text: str) -> int:
+    """Return a whole number given on the command line, 1 or more."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
+    return int(text)
+
+
+def amount_above_zero(text: str) -> float:
+    """Return an amount given on the command line, seconds or cores."""
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number over 0")
+    return amount
 
 
 # Layout of help pages: names and what they mean in two columns, folded to the width of the terminal.

@@ -92,12 +92,16 @@ def _checker(cwd: str, lines: tuple[str, ...]) -> Checker:
 
 def _check(options: Namespace) -> int:
     if bool(options.command) == bool(options.tool):
-        render.error("say which call to judge: 'COMMAND', or --tool NAME --args '{...}', or --batch FILE")
+        render.error(
+            "say which call to judge: 'COMMAND', or --tool NAME --args '{...}', or --batch FILE", code="invalid_args"
+        )
         return 2
     checker = Checkers(options).get(options.cwd)
     if len(options.command) > 1 and (tool := options.command[0]).istitle() and tool in checker.tools:
         meant = "'COMMAND'" if tool == "Bash" else f"--tool {tool} --args '{{...}}'"
-        render.error(f"{tool} is a tool, and would be judged as a program of that name; say {meant}")
+        render.error(
+            f"{tool} is a tool, and would be judged as a program of that name; say {meant}", code="invalid_args"
+        )
         return 2
     if options.command:  # one word is a line as a shell reads it; several were split by one already
         line = options.command[0] if len(options.command) == 1 else shlex.join(options.command)

@@ -10,6 +10,7 @@ from time import localtime, strftime
 from typing import Any
 
 from surehand.cli import chat, render, screen
+from surehand.cli.parser import whole_number
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import StateError
 from surehand.engine.journal import find_session, last_records, list_sessions, records
@@ -23,7 +24,9 @@ def configure(parser: ArgumentParser) -> None:
     commands.add_parser("list", help="list all sessions, latest first", allow_abbrev=False)
     show = commands.add_parser("show", help="show what was said and done in a session", allow_abbrev=False)
     show.add_argument("name", metavar="NAME")
-    show.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="the last N records (200; 0: all)")
+    show.add_argument(
+        "-n", "--limit", type=whole_number, default=200, metavar="N", help="the last N records (200; 0: all)"
+    )
     resume = commands.add_parser("resume", help="continue a session in a chat", allow_abbrev=False)
     resume.add_argument("name", metavar="NAME")
     chat.configure(resume)

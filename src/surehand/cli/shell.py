@@ -28,7 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print how the command is parsed; 1 when it cannot be parsed, 2 on bad usage."""
     if (options.command is None) == (options.batch is None):
-        render.error("give one command, or --batch with a file", "surehand shell parse 'ls -la | head'")
+        render.error(
+            "give one command, or --batch with a file", "surehand shell parse 'ls -la | head'", code="invalid_args"
+        )
         return 2
     if options.batch is not None:
         return _batch(options)

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render, session
+from surehand.cli.parser import count_above_zero
 from surehand.cli.tools import EXIT_CODES
 from surehand.files.sanitize import visible
 
@@ -21,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     chosen.add_argument(
         "change", nargs="?", metavar="CHANGE", help="the change to take back (`surehand log` lists them)"
     )
-    chosen.add_argument("--last", type=int, metavar="N", help="take back the last N changes (default 1)")
+    chosen.add_argument("--last", type=count_above_zero, metavar="N", help="take back the last N changes (default 1)")
     chosen.add_argument(
         "--turn",
         nargs="?",
