@@ -17,7 +17,7 @@ import pytest
 from surehand import Surehand
 from surehand.engine.checking import Checker
 from surehand.policy.policy import Policy
-from surehand.shell.programs import PROGRAMS
+from surehand.shell.programs import PROGRAMS, load_families
 
 HERE = Path(__file__).parent
 FILES = """
@@ -108,6 +108,7 @@ AROUND = (
 
 
 def test_no_composition_with_reads_makes_a_question_go_away(repository: Path) -> None:
+    load_families()
     records = {id(each): each for each in PROGRAMS.values()}.values()
     asking = [example for record in records for example in record.asks]
     chance = random.Random(20_261_117)

@@ -8,6 +8,10 @@ from surehand.core.secrets import SECRET_PATTERNS, is_secret
 
 SECRET = [
     ".env",
+    ".env2",
+    ".env - Copy",
+    ".env copy (2)",
+    "id_rsa - Copy (3)",
     "/work/app/.env",
     "app/.env.local",
     "app/.ENV.production",

@@ -143,6 +143,19 @@ async def test_what_a_projects_server_leaves_before_any_call_and_at_its_end_is_p
     assert any("last/.git/config" in note for note in notes)
 
 
+async def test_what_cannot_be_put_back_at_a_servers_end_is_told(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with with_server(workspace) as (app, notes):
+        assert (await app.call("mcp__own__rest", {})).ok
+
+        def fail(*_: object) -> tuple[str, ...]:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("surehand.commands.program_watch.revert_leftovers", fail)
+    assert [note for note in notes if "the MCP server own" in note and "No space left" in note]
+
+
 async def test_a_projects_server_still_writes_files_and_makes_repositories(workspace: Path, sandbox: str) -> None:
     async with with_server(workspace, left="git init -q sub && git -C sub config user.name n") as (app, notes):
         assert (await app.call("mcp__own__leave", {})).ok

@@ -48,6 +48,7 @@ def git(*words: str, cwd: Path) -> None:
         ('[filter "a\\"b"]\n process = ./x\n', 'filter.a"b.process'),
         ('[filter "lfs"]\n\tclean = "git-lfs clean -- %f; touch pwn"\n', "filter.lfs.clean"),
         ("[gpg]\n program = ./x\n", "gpg.program"),
+        ("[extensions]\n refStorage = files:///elsewhere\n", "extensions.refstorage"),
         ("[include]\n path = /etc/evil\n", "include.path"),
         ('[includeIf "gitdir:/"]\n path = /etc/evil\n', "includeif.gitdir:/.path"),
         ("[core][include]\n path = /etc/evil\n", "include.path"),

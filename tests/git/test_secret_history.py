@@ -88,6 +88,26 @@ async def test_a_command_that_can_print_a_committed_secret_asks(repository: Path
             assert verdict(app, command, "plan") in ("ask", "deny"), command
 
 
+async def test_a_folder_that_the_index_holds_as_one_entry_is_looked_into(tmp_path: Path) -> None:
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    commit(tmp_path, "one", a="1\n", src__b="1\n", conf__deep___DOT_env="KEY=canary\n", docs__c="KEY\n")
+    git("sparse-checkout", "set", "--cone", "--sparse-index", "src", cwd=tmp_path)
+    async with scratch_app(tmp_path) as app:
+        assert verdict(app, "git grep --cached KEY") == "ask"
+        assert verdict(app, "git grep --cached -l KEY") == "allow"
+        assert verdict(app, "git grep KEY && git status") == "allow"
+
+
+async def test_more_folders_in_an_index_than_can_be_looked_into_ask(tmp_path: Path) -> None:
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    commit(tmp_path, "one", src__b="1\n", **{f"d{number}__c": "KEY\n" for number in range(51)})
+    git("sparse-checkout", "set", "--cone", "--sparse-index", "src", cwd=tmp_path)
+    async with scratch_app(tmp_path) as app:
+        assert verdict(app, "git grep --cached KEY") == "ask"
+        git("sparse-checkout", "set", "--cone", "--sparse-index", "src", "d1", cwd=tmp_path)
+        assert verdict(app, "git grep --cached KEY") == "allow"
+
+
 async def test_a_command_that_cannot_is_not_asked_about(repository: Path) -> None:
     blob = git("rev-parse", "HEAD:a", cwd=repository).strip()
     async with scratch_app(repository) as app:

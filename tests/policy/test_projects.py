@@ -63,6 +63,9 @@ STEERED = [
     ("pip/__init__.py", "x", "python3 -m pip list"),
     ("sub/json.py", "x", "cd sub && python3 -m json.tool ../data.json"),
     (".ackrc", "--files-from=/etc/hosts", "ack main"),
+    (".yamllint", "extends: /elsewhere/secret.yaml\n", "yamllint config.yaml"),
+    (".yamllint.yml", 'rules: {}\n"ext\\x65nds": /elsewhere\n', "yamllint config.yaml"),
+    (".yamllint.yaml", "ignore-from-file: ../../secret\n", "cd sub && yamllint ../config.yaml"),
     (".yarnrc.yml", "yarnPath: ./evil.cjs", "yarn --version"),
     (".pnpmfile.cjs", "x", "pnpm ls"),
     ("package.json", '{"packageManager": "pnpm@9.0.0"}', "pnpm -v"),
@@ -90,6 +93,11 @@ def test_a_read_asks_where_a_file_of_the_folder_steers_it(workspace: Path, name:
         ("package.json", "npm pkg get name"),
         (".npmrc", "npm config get registry"),
         ("pyproject.toml", "black --check ."),
+        (".yamllint", "yamllint config.yaml"),
+        (".python-version", "python3 --version"),
+        (".python-version", "pyenv local"),
+        (".ruby-version", "rbenv version"),
+        (".node-version", "node -v"),
     ],
 )
 def test_a_manifest_that_is_a_link_to_elsewhere_asks(workspace: Path, name: str, command: str) -> None:
@@ -100,6 +108,7 @@ def test_a_manifest_that_is_a_link_to_elsewhere_asks(workspace: Path, name: str,
 @pytest.mark.parametrize(
     ("name", "text", "command"),
     [
+        (".yamllint", "extends: relaxed\nrules:\n  line-length: {max: 120}\n", "yamllint config.yaml"),
         ("rust-toolchain.toml", '[toolchain]\nchannel = "stable"\n', "cargo --version"),
         (".cargo/config.toml", "[net]\nretry = 2\n", "cargo metadata --no-deps"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from tests.shell.verdicts import make_workspace
 from surehand import Surehand
 from surehand.engine.checking import Checker
 from surehand.policy.policy import Policy
-from surehand.shell.programs import FAMILIES, PROGRAMS
+from surehand.policy.projects import heeds_a_project
+from surehand.shell.programs import FAMILIES, PROGRAMS, load_families
 from surehand.shell.programs.record import Program
 
 Judge = Callable[[str], str]
-RECORDS = [program for family in FAMILIES for program in family.PROGRAMS]
+RECORDS: list[Program] = [
+    program for family in FAMILIES for program in import_module(f"surehand.shell.programs.{family}").PROGRAMS
+]
 
 
 @pytest.fixture
@@ -52,7 +56,13 @@ def test_every_record_of_a_program_that_may_read_has_an_example_that_runs_and_ev
     assert [each.name for each in RECORDS if not each.runs and not each.asks] == []
 
 
+def test_what_is_known_of_the_files_a_program_obeys_is_known_to_the_judgement() -> None:
+    obeying = [name for each in RECORDS if each.obeys_folder for name in (each.name, *each.aliases)]
+    assert [name for name in obeying if not heeds_a_project(name)] == []
+
+
 def test_a_name_has_one_record() -> None:
+    load_families()
     names = [name for program in RECORDS for name in (program.name, *program.aliases)]
     assert len(names) == len(set(names)) == len(PROGRAMS)
 

@@ -510,7 +510,6 @@ git cat-file --filters HEAD:x
 git blame --textconv x
 git gc
 git help -w log
-git help log
 git instaweb
 git x
 git daemon

@@ -126,10 +126,11 @@ def _simple(dice: random.Random, program: str, programs: dict[str, list[str]], e
 
 def vocabulary() -> dict[str, list[str]]:
     """Return every program that is known, with its options (and the words its known forms begin with)."""
-    from surehand.shell.programs import PROGRAMS
+    from surehand.shell.programs import PROGRAMS, load_families
     from surehand.shell.programs.git import FORMS, SUBCOMMANDS
     from surehand.shell.touches import Operands
 
+    load_families()
     found: dict[str, list[str]] = {}
     for name, program in PROGRAMS.items():
         lines = [program.reads, program.version or "", program.wraps.flags if program.wraps else ""]

@@ -569,3 +569,13 @@ def test_an_ordinary_user_applies_and_undoes_the_same() -> None:
         said, problems = program.communicate(timeout=90)
     assert program.returncode == 0, problems[-3000:]
     assert json.loads(said.splitlines()[-1]) == []
+
+
+async def test_what_a_dry_run_shows_holds_no_secret(workspace: Path) -> None:
+    make = "git init -q && echo KEY=canary > .env && git add -f .env && git -c user.name=n -c user.email=e commit -qm m"
+    subprocess.run(["bash", "-c", make], cwd=workspace, check=True)
+    approver = Applies()
+    async with opened(workspace, approver) as (app, _):
+        done = await app.call("Bash", {"command": "git worktree add w HEAD && echo plain > w/b"})
+    assert "+plain" in done.data["diff"]
+    assert "canary" not in f"{approver.shown}{done.output}{done.data}"

@@ -59,6 +59,10 @@ async def sh(tmp_path: Path) -> AsyncIterator[Remembering]:
         ("mkdir bin; cp /bin/true bin/cat; OLD=$PATH; PATH=bin:$PATH", "PATH=$OLD"),
         ("hash -p /bin/true cat", "hash -r"),
         ("trap 'touch made' DEBUG", "trap - DEBUG"),
+        ("trap $'touch made\\n:' DEBUG", "trap - DEBUG"),
+        ("OLD=$PATH; cp /bin/true cat; unset PATH", "export PATH=$OLD"),
+        ("PWD=/etc", "cd .; x=1"),
+        ("unset PWD", "cd .; x=1"),
         ("export LD_PRELOAD=/nowhere/x.so", "unset LD_PRELOAD"),
         ("printf 'cat() { touch made; }' > f; . ./f", "unset -f cat"),
         ("OLD=$HOME; HOME=/etc", "HOME=$OLD"),
@@ -122,10 +126,34 @@ async def test_attributes_and_open_files_count_for_whoever_meets_them(sh: Rememb
     assert await sh.asks(read)
 
 
-async def test_a_variable_counts_for_those_who_heed_it(sh: Remembering) -> None:
-    await sh("export PYTHONPATH=src")
-    assert not await sh.asks("ls")
-    assert await sh.asks("python3 --version")
+@pytest.mark.parametrize(
+    ("change", "heeds"),
+    [
+        ("export PYTHONPATH=src", "python3 --version"),
+        ("export PYTHONPATH=src", "csvlook x"),
+        ("export PERL5OPT=-Msrc", "shasum x"),
+        ("export NODE_OPTIONS='--require ./x'", "eslint --version"),
+    ],
+)
+async def test_a_variable_counts_for_those_who_heed_it(sh: Remembering, change: str, heeds: str) -> None:
+    await sh(change)
+    assert not await sh.asks("ls && cat x | sort | uniq -c; git status")
+    assert await sh.asks(heeds)
+
+
+async def test_where_the_shell_is_no_variable_tells(sh: Remembering, tmp_path: Path) -> None:
+    await sh("mkdir -p a b && cd a")
+    await sh(f"PWD={tmp_path}/b")
+    assert sh.app.session.cwd == f"{tmp_path}/a"
+
+
+@pytest.mark.parametrize("define", ["builtin()", "function builtin"])
+async def test_a_function_that_answers_for_the_shell_is_not_believed(sh: Remembering, define: str) -> None:
+    forged = """{ case $1 in declare) command echo 'declare -- z="1"';; *) command builtin "$@";; esac; }"""
+    await sh(f"{define} {forged}; cat() {{ touch made; }}")
+    assert await sh.asks("cat x")
+    await sh("z=2")
+    assert await sh.asks("cat x")
 
 
 async def test_what_a_hidden_function_changes_is_in_the_history(sh: Remembering) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from surehand.core.effects import DeletePath, WritePath
 from surehand.core.settings import HistorySettings, Settings
 from surehand.history.disk import state_at
 from surehand.history.words import ABSENT, Author, FileChange, FileState
-from surehand.testing import scratch_app
+from surehand.testing import Says, scratch_app
 
 
 @pytest.fixture
@@ -372,3 +373,17 @@ async def test_the_result_of_the_change_that_displaced_older_ones_says_so(tmp_pa
     assert "dropped" not in outputs[0]
     assert any("dropped: the history is limited to 1 MB (history.limit_mb)]" in output for output in outputs[2:])
     assert "dropped" not in later.output
+
+
+async def test_what_is_shown_of_an_undo_holds_no_secret(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=canary\n")
+    (tmp_path / "a").write_text("plain\n")
+    make = "git init -q && git add -A && git -c user.name=n -c user.email=e commit -qm m"
+    subprocess.run(["bash", "-c", make], cwd=tmp_path, check=True)
+    async with scratch_app(tmp_path, approver=Says("once")) as app:
+        assert (await app.call("Bash", {"command": "git worktree add w HEAD"})).ok
+        assert (tmp_path / "w" / ".env").exists()
+        done = await app.call("Undo")
+        assert "-plain" in done.data["diff"]
+        assert "canary" not in f"{done.output}{done.data}"
+    assert not (tmp_path / "w" / ".env").exists()

@@ -104,6 +104,7 @@ NOT_A_WEB_ADDRESS = [
     "http://exam\u200bple.com/",
     "http://example.com:0/",
     "http://example.com:65536/",
+    f"http://example.com:{'1' * 5000}/",
     "http://example.com:http/",
     "http://example.com:80:80/",
     "http://[::1/",

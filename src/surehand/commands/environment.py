@@ -44,7 +44,7 @@ _SECRET: Final = lazy_pattern(
 _HARMLESS: Final = lazy_pattern(r"(?i)^(TOKENIZERS_|KEYBOARD|.*_(KEY|TOKEN)_(PATH|FILE|DIR|ID)_ONLY$)|^(XAUTHORITY)$")
 
 # Variables that change the meaning of a command line after it was judged.
-_MEDDLING: Final = frozenset(
+_REMOVED_VARIABLES: Final = frozenset(
     [
         "BASH_ENV",
         "ENV",
@@ -75,7 +75,7 @@ _MEDDLING: Final = frozenset(
 
 DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
-SETTLED: Final[Mapping[str, str]] = {
+FIXED_VARIABLES: Final[Mapping[str, str]] = {
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "MANPAGER": "cat",
@@ -120,14 +120,14 @@ def clean_environment(environment: Mapping[str, str], extra: Mapping[str, str] |
     kept = {
         name: value
         for name, value in environment.items()
-        if name not in _MEDDLING
+        if name not in _REMOVED_VARIABLES
         and not name.startswith(("BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
         and not is_secret_name(name)
         and (
             name.lower() in _PROXIES or not is_secret_value(value)
         )  # without its proxy no program would reach anything
     }
-    kept.update(SETTLED)
+    kept.update(FIXED_VARIABLES)
     kept.setdefault("PATH", DEFAULT_PATH)
     kept.setdefault("LANG", "C.UTF-8")
     kept.update(extra or {})

@@ -37,8 +37,8 @@ while {{ builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY; }
   else
     [[ -z x ]]
   fi
-  {{ builtin printf -v REPLY '%s\\t%s' "$?" "$PWD"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }} >&12
-    builtin printf '%s\\0' "$REPLY" >&11; }} 2>&251 || [[ 1 ]]
+  {{ builtin printf -v REPLY '%s\\t' "$?"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }} >&12
+    {{ builtin printf %s "$REPLY"; builtin pwd; builtin printf '\\0'; }} >&11; }} 2>&251 || [[ 1 ]]
 done
 builtin exit 1
 """
@@ -65,6 +65,8 @@ class ShellWithMemory:
         self._at_first: frozenset[str] | None = None
         self.memory = Memory()
         """The state of the shell that changes what later commands mean."""
+        self.may_lie = False
+        """Whether a function may stand in for what the shell tells its memory by."""
         orders, self._orders = os.pipe()
         self._reader, reports = os.pipe()
         os.set_blocking(self._reader, False)
@@ -165,10 +167,11 @@ class ShellWithMemory:
         os.lseek(self._order, 0, os.SEEK_SET)  # the shell reads from where we are: the file is one
 
     def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None, remembers: bool) -> Step:
-        code, _, cwd = self._reports.rstrip(b"\0").partition(b"\t")
+        code, _, cwd = self._reports.removesuffix(b"\n\0").partition(b"\t")
         self._cwd = os.fsdecode(cwd)
         if remembers:
-            self.memory = Memory.parse_report(self._read_report(self._length), self._at_first or frozenset())
+            told = "" if self.may_lie else self._read_report(self._length)
+            self.memory = Memory.parse_report(told, self._at_first or frozenset())
         return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, change_log=facts), self._cwd)
 
     def _read_report(self, begin: int) -> str:

@@ -19,13 +19,15 @@ from surehand.shell.scope import setting_problem, variable_problem
 from surehand.shell.word import Word
 
 TELLS: Final = (
+    "[[ $PWD -ef . ]] || builtin echo lost PWD; [[ -v PATH ]] || builtin echo lost PATH; "
     "builtin declare -F; builtin alias; builtin trap -p; builtin hash -l; builtin enable -a; builtin declare -p"
 )
 """How bash tells it; to stand before `||`, where `set -e` and a trap on errors do not count."""
 
 _LINE: Final = lazy_pattern(
     r"declare -f\S* (?P<function>\S+)|alias (?P<alias>[^=\s]+)=.*|builtin hash -p (?P<program>.+) (?P<hashed>\S+)"
-    r"|trap -- .*\b(?P<trap>DEBUG|ERR|RETURN|SIGCHLD)|enable (?P<builtin>.+)"
+    r"|lost (?P<lost>\w+)|.*' (?P<trap>DEBUG|ERR|RETURN|SIGCHLD)"  # the end of a trap, which may have several lines
+    r"|enable (?P<builtin>.+)"
     r"|declare -(?P<attributes>\S+) (?P<variable>\w+)(?:=(?P<value>.*))?",
     re.DOTALL,
 )
@@ -44,10 +46,14 @@ _FOR_LANGUAGES: Final = lazy_pattern(
     r"BUNDLE_|PERL|PHP|LUA_|DOTNET_|CMAKE_|MAKE|CCACHE_).*|CC|CXX|C(?:XX|PP)?FLAGS|LDFLAGS"
 )
 """Variables that only languages and builders heed."""
-_LANGUAGES: Final = lazy_pattern(
-    r"(?:py|pip|uv|poetry|tox|ruff|mypy|node|np[mx]|yarn|pnpm|deno|bun|java|mvn|gradle|go|cargo|rust|ruby|gem|bundle|rake|"
-    r"perl|php|lua|dotnet|c?make|ninja|cc|c\+\+|gcc|g\+\+|clang|tsc|jest).*"
+_NO_LANGUAGE: Final = names(
+    """: [ [[ awk basename bat break cat cd cksum cmp col column comm continue cp cut date declare df diff dirname du
+    echo egrep env eza exit export expr false fd fgrep file find fmt fold git grep head hexdump hostname id join jq less
+    let ln local ls mapfile md5sum mkdir more mv nl od paste pgrep printf ps pushd popd pwd read readarray readlink
+    realpath return rev rg rm sed seq set sha1sum sha256sum shift sleep sort split stat strings tac tail tar tee test
+    timeout time touch tr tree true type uname uniq unset uptime wait wc which whoami xargs xxd"""
 )
+"""Programs that are known to be written in no such language; of any other one nobody can say."""
 
 _SETS: Final = lazy_pattern(r"[=(){}]|\b(?:for|select|function|coproc)\b")
 """Signs of assignments, functions and loops; a redirection to a variable has braces."""
@@ -82,6 +88,8 @@ class Memory:
     options: frozenset[str] = frozenset()
     """Options of the shell that were set or unset since it began, and change what words mean."""
     path: str | None = None
+    lost: frozenset[str] = frozenset()
+    """`PWD` where it is not the directory of the shell, `PATH` where there is none."""
     unknown: bool = False
 
     @classmethod
@@ -97,11 +105,12 @@ class Memory:
                 found.setdefault(kind, {})[name] = match["value"] or ""
                 if _evaluates(match) and name not in at_first_evaluated:
                     evaluated.add(name)
-            for kind in ("function", "alias", "hashed", "trap", "builtin"):
+            for kind in ("function", "alias", "hashed", "trap", "builtin", "lost"):
                 if match[kind] is not None:
                     found.setdefault(kind, {})[match[kind]] = match["program"] or ""
         variables, own = found.get("variable", {}), found.get("own", {})
-        path = variables.get("PATH", own.get("PATH"))
+        lost = frozenset(found.get("lost", ()))
+        path = '""' if "PATH" in lost else variables.get("PATH", own.get("PATH"))  # without one it looks where it is
         return cls(
             frozenset(found.get("function", ())),
             frozenset(found.get("alias", ())),
@@ -113,6 +122,7 @@ class Memory:
             frozenset(found.get("builtin", ())),
             _changed_options({**variables, **own}, at_first),
             _plain(path) if path is not None else None,
+            lost,
             unknown=not text,
         )
 
@@ -137,6 +147,8 @@ class Memory:
         if "command_not_found_handle" in self.functions:
             return "the shell has a function that runs for commands it does not find"
         words = set(_WORD.findall(text))
+        if "PWD" in self.lost:
+            return "the shell is not where its PWD says"
         if named := [name for name in sorted(self.evaluated) if name in words or _SHELL_SETS.fullmatch(name)]:
             return f"the shell makes something else of what {', '.join(named)} is set to"
         asked = list(commands)
@@ -152,7 +164,7 @@ class Memory:
 
     def _variables_alter(self, commands: list[str]) -> str:
         for name, value in self.variables.items():
-            if _FOR_LANGUAGES.fullmatch(name) and not any(map(_LANGUAGES.fullmatch, commands)):
+            if _FOR_LANGUAGES.fullmatch(name) and _NO_LANGUAGE.issuperset(commands):
                 continue
             if problem := setting_problem(name, Word(_plain(value))):
                 return f"the shell remembers {name}: {problem}"

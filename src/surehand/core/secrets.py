@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
+from surehand.core.text import lazy_pattern
+
 SECRET_PATTERNS: Final[tuple[str, ...]] = (
     # settings with passwords in them (a pattern with a wildcard is one name, without a slash)
     ".env",
@@ -252,10 +254,10 @@ def _by_last_part(patterns: Iterable[str]) -> Mapping[str, list[tuple[list[str],
     return table
 
 
-_BACKUP: Final = re.compile(
+_BACKUP: Final = lazy_pattern(
     r"(?:\.?#|\.~|copy of )?(?P<name>.+?)"
     r"(?:#|\.~\d+~|~|[._-](?:bak|old|orig|backup|save|sav|copy|tmp|prev|previous|dpkg-(?:old|dist|new|tmp)|rpm(?:save|new|orig)"
-    r"|(?P<swap>sw[m-p])|\d{1,14})| ?\(copy\)| copy| \(\d+\))",
+    r"|(?P<swap>sw[m-p]))|[._-]?\d{1,14}| ?\(copy\)|(?: -)? copy(?: \(\d+\))?| \(\d+\))",
     re.DOTALL,
 )
 # What every name that `_BACKUP` matches ends in: most names are sorted out by this alone.

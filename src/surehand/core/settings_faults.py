@@ -16,8 +16,8 @@ from surehand.core.schema import path_text, truncate_text
 
 Path = tuple[str | int, ...]
 
-_PRIVATE: Final = ("env", "headers")
-"""Tables whose values may be secrets: a message does not repeat them."""
+_PRIVATE: Final = ("env", "headers", "client_secret")
+"""Settings whose values may be secrets: a message does not repeat them."""
 
 
 @frozen

@@ -29,7 +29,7 @@ _NO_PATCH: Final = lazy_pattern(
 _NAMES_ONLY: Final = lazy_pattern(
     r"-[iwvnhHEFGPIaro]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)"
 )
-_RAW: Final = re.compile(r"%\(\*?raw")
+_RAW: Final = lazy_pattern(r"%\(\*?raw")
 """What in a format stands for all of an object, which may be a file's content."""
 _OBJECT: Final = lazy_pattern(r"[0-9a-f]{4,64}")
 _IN_FULL: Final = lazy_pattern(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
@@ -98,7 +98,7 @@ def parse_call(words: Sequence[str]) -> GitCall | None:
 
 
 def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
-    """Return out of what a command prints contents that are committed; None when it prints none.
+    """Return the revisions whose committed contents the command prints; None if it prints none.
 
     What `diff` prints of secrets is left out by the sandbox, but for the options that print everything; `diffs` says
     that there is no such sandbox.

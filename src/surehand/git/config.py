@@ -236,6 +236,14 @@ _SETTINGS: Final = {
     "maintenance.auto": "false",
     "protocol.allow": "never",
 }
+_VARIABLES: Final = {
+    # `git diff` refreshes the index, locks or not, and runs `post-index-change` after it.
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, this holds in submodules too
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+}
 
 
 def number_settings(settings: Mapping[str, str]) -> dict[str, str]:
@@ -248,30 +256,22 @@ def number_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 def only_reading(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the variables under which git only reads, with some settings more."""
-    return {
-        # `git diff` refreshes the index, locks or not, and runs `post-index-change` after it.
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, this holds in submodules too
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_PAGER": "cat",
-        **number_settings({**_SETTINGS, **settings}),
-    }
+    return {**_VARIABLES, **number_settings({**_SETTINGS, **settings})}
 
 
-OWN_WORDS: Final = (
-    "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.editor=true",
-    "-c", "commit.gpgSign=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "protocol.allow=never",
-    "-c", "credential.helper=", "-c", "submodule.recurse=false", "-c", "core.sshCommand=false",
-    "-c", "status.submoduleSummary=false", "-c", "diff.submodule=short",
-)  # fmt: skip
-"""What stands before the subcommand wherever Surehand runs git itself."""
-OWN_VARIABLES: Final = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_PAGER": "cat",
-    "LC_ALL": "C",
+_OWN_SETTINGS: Final = {
+    **_SETTINGS,
+    "core.editor": "true",
+    "core.sshCommand": "false",
+    "commit.gpgSign": "false",
+    "credential.helper": "",
+    "submodule.recurse": "false",
+    "status.submoduleSummary": "false",
+    "diff.submodule": "short",
 }
+OWN_WORDS: Final = (
+    "--no-pager",
+    *(word for key, value in _OWN_SETTINGS.items() for word in ("-c", f"{key}={value}")),
+)
+"""What stands before the subcommand wherever Surehand runs git itself."""
+OWN_VARIABLES: Final = {**_VARIABLES, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}

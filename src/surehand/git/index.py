@@ -26,6 +26,11 @@ class TrackedFile:
     assumed: bool = False
     """Whether git was told to take the file for unchanged."""
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether it stands for all files of a folder, none of which is checked out."""
+        return self.mode & 0o170000 == 0o040000
+
 
 def gitlinks(git_dir: str) -> tuple[str, ...]:
     """Return the paths that stand for commits of other repositories."""

@@ -221,7 +221,7 @@ diff.algorithm diff.autoRefreshIndex diff.colorMoved diff.colorMovedWS diff.cont
 diff.indentHeuristic diff.interHunkContext diff.mnemonicPrefix diff.noprefix diff.relative diff.renameLimit diff.renames
 diff.statGraphWidth diff.suppressBlankEmpty diff.wordRegex diff.wsErrorHighlight
 extensions.objectFormat extensions.compatObjectFormat extensions.worktreeConfig extensions.preciousObjects
-extensions.noop extensions.noop-v1 extensions.refStorage extensions.relativeWorktrees
+extensions.noop extensions.noop-v1 extensions.relativeWorktrees
 feature.experimental feature.manyFiles
 fetch.fsckObjects fetch.negotiationAlgorithm fetch.output fetch.parallel fetch.prune fetch.pruneTags
 fetch.recurseSubmodules fetch.showForcedUpdates fetch.unpackLimit fetch.writeCommitGraph
@@ -269,6 +269,7 @@ _VALUES: Final[dict[str, str]] = {
     "branch.sort": r"-?(?:v(?:ersion)?:)?(?:refname|(?:committer|author|creator|tagger)date|objectsize)",
     "tag.sort": r"-?(?:v(?:ersion)?:)?(?:refname|(?:committer|author|creator|tagger)date|objectsize)",
     "core.fsmonitor": r"(?i:false|no|off|0|)",
+    "extensions.refStorage": r"files|reftable",  # it can name another folder too (`files://FOLDER`)
     "core.pager": r"cat",
     "log.showSignature": r"(?i:false|no|off|0)",
     "commit.gpgSign": r"(?i:false|no|off|0)",

@@ -12,7 +12,7 @@ from typing import Final
 from surehand.git.config import settings_of, user_files
 from surehand.git.model import CONFIGS, names_file
 from surehand.git.protected_files import included_path, includes, list_settings, programs_named
-from surehand.git.repositories import Repository, repositories_around
+from surehand.git.repositories import Repository, repositories_above, repositories_around
 
 _FILES: Final = frozenset({"head", "commondir", *CONFIGS})
 _FOLDERS: Final = frozenset({"objects", "refs", "hooks", "info"})
@@ -22,14 +22,15 @@ _Marks = tuple[tuple[str, tuple[int, int, int] | None], ...]
 _remembered: dict[Repository, tuple[_Marks, dict[str, str]]] = {}
 
 
-def why_obeyed(path: str, together: Collection[str] = ()) -> str:
+def why_obeyed(path: str, together: Collection[str] = (), *, real: bool = False) -> str:
     """Say why git would obey a file at this path; an empty text where it would not.
 
-    `together` are paths that are written in the same call.
+    `together` are paths that are written in the same call; `real` says that no link is on the way to this one.
     """
     for folder in _find_new_repositories(path, together):
         return f"it makes {folder} a repository to git, which obeys the settings and hooks there"
-    for repository in repositories_around(os.path.dirname(path)):
+    folder = os.path.dirname(path)
+    for repository in repositories_above(folder) if real else repositories_around(folder):
         named = _list_named(repository)
         above = path
         while above != repository.top and len(above) > 1:

@@ -154,7 +154,7 @@ def _with_target(path: str) -> Iterator[str]:
 
 
 def is_hook(path: str) -> bool:
-    """Tell whether git would run a file of this path; of those it makes itself it runs none."""
+    """Tell whether git would run this file as a hook; the samples git creates do not count."""
     return "/.git/hooks/" in path and not path.endswith(".sample")
 
 

@@ -8,6 +8,7 @@ hooks and objects may lie in another folder again (`commondir`).
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -43,7 +44,7 @@ class Repository:
 
     @property
     def is_worktree_of_common(self) -> bool:
-        """Whether its own folder lies where the repository that it shares keeps those of its worktrees."""
+        """Whether its git folder lies in the `worktrees` folder of the repository it shares."""
         return self.git_dir.startswith(self.common.rstrip("/") + "/worktrees/")
 
     @property
@@ -76,7 +77,7 @@ def worktree_of(git_dir: str) -> str:
 
 def common_of(git_dir: str) -> str:
     """Return the folder of git that a worktree shares with its repository; for any other one itself."""
-    named = text_of(os.path.join(git_dir, "commondir"))
+    named = text_of(f"{git_dir}/commondir")
     return os.path.realpath(os.path.join(git_dir, named)) if named else git_dir
 
 
@@ -92,21 +93,25 @@ def follow_pointer(pointer: str) -> str | None:
 
 def repository_at(folder: str) -> Repository | None:
     """Return the repository that begins at this very folder, judged generously: more may pass than git would take."""
-    return next(_repositories_at(folder), None)
+    return next(_repositories_at(os.path.realpath(folder)), None)
 
 
 def _repositories_at(folder: str) -> Iterator[Repository]:
-    """Yield what git may take for the repository at a folder: where its `.git` leads, and the folder itself.
+    """Yield what git may take for the repository at a folder (a real path): where its `.git` leads, and itself.
 
     That one counts beside a `.git` too, which git passes over if it lacks something.
     """
     pointer = os.path.join(folder, ".git")
-    if os.path.lexists(pointer) and (git_dir := follow_pointer(pointer)) is not None:
-        plain = os.path.isdir(pointer) and not os.path.islink(pointer)
-        yield Repository(os.path.realpath(folder), git_dir, common_of(git_dir), "" if plain else pointer)
+    try:
+        mode = os.lstat(pointer).st_mode
+    except (OSError, ValueError):
+        pass
+    else:
+        plain = stat.S_ISDIR(mode)  # and so a real path itself
+        if (git_dir := pointer if plain else follow_pointer(pointer)) is not None:
+            yield Repository(folder, git_dir, common_of(git_dir), "" if plain else pointer)
     if seems_bare(folder):
-        real = os.path.realpath(folder)
-        yield Repository(real, real, common_of(real))
+        yield Repository(folder, folder, common_of(folder))
 
 
 def seems_bare(folder: str) -> bool:
@@ -121,8 +126,8 @@ def seems_bare(folder: str) -> bool:
 
 def is_repository(repository: Repository) -> bool:
     """Tell, by git's own test, whether git stops looking further up here."""
-    parts = (os.path.join(repository.common, part) for part in ("objects", "refs"))
-    return has_head(repository.git_dir) and all(os.access(part, os.X_OK) for part in parts)
+    common = repository.common
+    return has_head(repository.git_dir) and all(os.access(f"{common}/{part}", os.X_OK) for part in ("objects", "refs"))
 
 
 def has_head(git_dir: str) -> bool:
@@ -139,7 +144,11 @@ def repositories_around(folder: str) -> Iterator[Repository]:
 
     What only looks like one counts too: whether git takes it can change before git is run.
     """
-    folder = os.path.realpath(folder)
+    return repositories_above(os.path.realpath(folder))
+
+
+def repositories_above(folder: str) -> Iterator[Repository]:
+    """Yield the same for a real path, which is not resolved once more."""
     while True:
         for repository in _repositories_at(folder):
             yield repository
@@ -176,7 +185,8 @@ def _find_nested(repository: Repository) -> Iterator[Repository]:
     top = _work_top(repository)
     names = dict.fromkeys((*gitlinks(repository.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
     for name in names:
-        yield from _repositories_at(os.path.join(top, name))
+        if "\0" not in name:
+            yield from _repositories_at(os.path.realpath(os.path.join(top, name)))
     for folder in module_folders(repository.common):
         yield Repository(folder, folder, common_of(folder))
 

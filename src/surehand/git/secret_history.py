@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -62,7 +62,7 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
                 return found
             held = bool(paths) and all(map(os.path.isfile, paths))  # of the very files the policy knows
             staged = tracked if printed.staged and not held else ()
-            if found := next((each.path for each in staged if is_secret(each.path)), ""):
+            if found := _secret_tracked(view, staged, is_secret):
                 return found
             if not commits and paths and not held:
                 commits = _resolve_names(view, repository, ("HEAD",), folder)[0]
@@ -87,6 +87,18 @@ def _secret_inside(repository: Repository, is_secret: Callable[[str], bool]) -> 
             with _bare_view(inner) as view:
                 if found := _secret_blob(view, [], read_tracked(inner.git_dir), is_secret):
                     return f"{inner.top}/{found}"
+    return ""
+
+
+def _secret_tracked(view: str, tracked: Sequence[TrackedFile], is_secret: Callable[[str], bool]) -> str:
+    """Return the path of a secret among the entries of an index, of which some may be whole folders."""
+    if sum(each.is_folder for each in tracked) > _MOST_TREES:
+        return "?"
+    for each in tracked:
+        listed = _git(view, "ls-tree", "-r", "--name-only", "-z", each.object) if each.is_folder else b""
+        names = (each.path + os.fsdecode(name) for name in listed.split(b"\0"))
+        if found := next(filter(is_secret, names), ""):
+            return found
     return ""
 
 

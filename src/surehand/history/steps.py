@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.secrets import is_secret
 from surehand.files.atomic import locked_now, temporary_name
 from surehand.files.diff import creation_diff, narrow_diff, one_line, text_diff
 from surehand.files.paths import open_folder, os_failure
@@ -57,7 +58,7 @@ class Standing:
 
     @property
     def changed(self) -> bool:
-        """Whether somebody changed it since: it holds neither what must stand there nor what shall."""
+        """Whether somebody else changed it: it is neither in the state before this step nor in the one after it."""
         before, wanted = self.step.before, self.step.after or ABSENT
         if self.special:
             return True
@@ -395,6 +396,8 @@ def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     """Return the difference of two contents as a diff; None is a file that is not there."""
     if before == after:
         return ""
+    if is_secret(path):
+        return f"{one_line(path)} differs; its lines are not shown, for it holds secrets, going by its name\n"
     encodings = [UTF8 if data is None else detect(data) for data in (before, after)]
     if None in encodings:
         return f"Binary file {one_line(path)} differs ({len(before or b'')} → {len(after or b'')} bytes)\n"

@@ -171,7 +171,7 @@ class Matching:
         return any(pattern.matches(name) or (deep and pattern.touches_below(name)) for name in place.names)
 
     def allowing(self, kind: Kind, place: ResolvedPath) -> tuple[Rule, ...]:
-        """Return the rules that allow a place: each of its names must be covered, the one given and where it leads."""
+        """Return the rules that allow a path. Both the given name and the resolved one must be covered."""
         rules = self.matching(kind, "allow", lambda rule: any(self._allows(rule, name, place) for name in place.names))
         covered = all(any(self._allows(rule, name, place) for rule in rules) for name in place.names)
         return rules if covered else ()
@@ -205,4 +205,7 @@ def why_git_obeys(place: ResolvedPath, effects: Sequence[Effect]) -> str:
     from surehand.git.obeyed_files import why_obeyed  # lazy: git's files, 12 ms, for writes alone
 
     together = [each.path for each in effects if isinstance(each, WritePath)] if len(effects) > 1 else ()
-    return next((why for name in place.names if (why := why_obeyed(name, together))), "")
+    for name in place.names:
+        if why := why_obeyed(name, together, real=place.inside and name == place.real):
+            return why
+    return ""

@@ -13,6 +13,7 @@ import posixpath
 import re
 
 from surehand.core.frozen import frozen
+from surehand.core.text import lazy_pattern
 
 PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 # Programs whose words hold text in a language of their own that can run commands.
@@ -21,7 +22,7 @@ _INTERPRETERS = (
     r"g?vim?|nvim|ex|ed|emacs|tmux|screen|g?make|gdb|lldb|sqlite|psql|mysql|m4|socat|nix-shell|docker|podman|kubectl|ssh)"
     r"[0-9.]*"
 )
-_PARTS = re.compile(r"[;&|\n(){}!`'\"=]+")  # what may stand before a command inside a text
+_PARTS = lazy_pattern(r"[;&|\n(){}!`'\"=]+")  # what may stand before a command inside a text
 _LONG_NAMES = {"r": "--recursive", "R": "--recursive", "f": "--force", "v": "--verbose", "i": "--interactive"}
 
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from surehand.core.settings import Mode
     from surehand.policy.policy import Policy
 
-# Effects that speak for the call; a call with reads alone, or none, is judged by what the tool says of itself as well.
-_SPEAKING = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
+# Effects that alone decide a call. A call with only reads, or none, is also judged by the tool's own flags.
+_DECIDING_EFFECTS = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
 _PATH_PARTS = lazy_pattern(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
 _HOST_PARTS = lazy_pattern(r"[\w.-]+")  # what may be a host inside a text
 # Files of the system that tell what machine this is, and nothing of anybody.
@@ -115,7 +115,7 @@ class Judgement:
         if allow:
             self.cover = allow[0]
         effects = request.effects or ()
-        if any(isinstance(each, _SPEAKING) for each in effects):
+        if any(isinstance(each, _DECIDING_EFFECTS) for each in effects):
             return [JudgedEffect(None, "allow", by(allow[0]), allow)] if allow else []
         verdict, reason = self._judge_unseen(allow)
         return [JudgedEffect(None, verdict, reason, allow)]
@@ -329,7 +329,7 @@ def _protection(
 ) -> Guard | None:
     """Return what protects this path by default. A rule of the user's that spells the name out lifts a question.
 
-    `lists` says that names and sizes are all that is read: a secret file may be seen to be there, like any other.
+    `lists`: only names and sizes are read, so even a secret file may appear.
     `deny` and `ask` are the built-in rules.
     """
     if "\0" in place.given:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.files.paths import real_path
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class PathPattern:
         return fold_name(component) in {fold_name(part) for part in self.text.split("/") if not _WILD.search(part)}
 
 
-_WILD = re.compile(r"[*?\[\\]")
+_WILD = lazy_pattern(r"[*?\[\\]")
 
 
 def has_wildcard(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Files of projects that steer the tools which only look there: git's settings, pinned versions, links to elsewhere.
 
 A pinned tool chain makes `cargo --version` run a program of the folder, `fix = true` makes `ruff check` write, and a
-manifest that is a link has its tool print the first line of another file in a complaint. A tool states the folders it
+manifest that is a link can make its tool print a line of another file in an error. A tool states the folders it
 runs in as reads; each is looked through here, upwards as the tools do it. What cannot be read for certain is asked
 about.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from surehand.core.effects import ReadPath, RunCommand, WritePath
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
+from surehand.shell.programs import program_of
 
 if TYPE_CHECKING:
     from surehand.policy.policy import Request
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 _PINS: dict[str, tuple[str, str]] = {
     "rust-toolchain": (r"cargo|rustc|rustup|rustfmt", r"(?m)^\s*path\s*=|/"),
     "rust-toolchain.toml": (r"cargo|rustc|rustup|rustfmt", r"path|\\u"),
-    ".python-version": (r"python[0-9.]*|pip[0-9.]*|black|mypy|ruff", "/"),
-    ".ruby-version": (r"ruby|gem", "/"),
-    ".node-version": (r"node|npm|npx|tsc|yarn|pnpm", "/"),
+    ".python-version": (r"python[0-9.]*|pip[0-9.]*|black|mypy|ruff|pyenv", "/"),
+    ".ruby-version": (r"ruby|gem|rbenv", "/"),
+    ".node-version": (r"node|npm|npx|tsc|yarn|pnpm|nodenv", "/"),
     ".go-version": (r"go|gofmt", "/"),
     ".java-version": (r"java|javac|javap|jar|jps", "/"),
     ".php-version": (r"php", "/"),
@@ -49,6 +50,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "black": ("pyproject.toml",),
     "isort": (".isort.cfg", "pyproject.toml", "setup.cfg", "tox.ini", ".editorconfig"),
     "ack": (".ackrc", "_ackrc"),
+    "yamllint": (".yamllint", ".yamllint.yaml", ".yamllint.yml"),
     "yarn": (".yarnrc", ".yarnrc.yml", "package.json"),
     "pnpm": (".npmrc", ".pnpmfile.cjs", ".pnpmfile.mjs", "pnpm-workspace.yaml", "package.json"),
 }
@@ -68,7 +70,7 @@ def project_problem(effect: RunCommand, request: Request) -> str:
     upwards = dict.fromkeys(above for folder in folders for above in _upwards(folder))
     return (
         _written_problem(program, _steers(program, effect), request)
-        or _pin_problem(program, upwards)
+        or _pin_problem(program, upwards, request)
         or _module_problem(program, effect, folders)
         or _settings_problem(program, effect, request, upwards, folders)
     )
@@ -78,7 +80,7 @@ def _steers(program: str, effect: RunCommand) -> Callable[[str], bool]:
     """Return the test for names of files that steer a program."""
     names = {name for name, (programs, _) in _PINS.items() if re.fullmatch(programs, program)}
     names |= set(_SETTINGS.get(program, ()) if program in _JUDGES else ())
-    if re.fullmatch(r"(?:md5|sha\d+|b2|ck)sum|shasum", program) and any(map(_CHECKS.match, effect.words)):
+    if program_of(program).opens_list and any(map(_CHECKS.match, effect.words)):
         names |= {word.lower() for word in effect.words[1:]}  # lists that name what is read
     imports = _imports_from_its_folder(program, effect)
     return lambda name: name in {each.rpartition("/")[2] for each in names} or (imports and _is_python_module(name))
@@ -88,7 +90,7 @@ _CHECKS = lazy_pattern(r"--check|-\w*c")
 
 
 def _written_problem(program: str, steers: Callable[[str], bool], request: Request) -> str:
-    """Say which file the line itself writes would steer the program: what is there now says nothing of it."""
+    """Name the file this same line writes that would steer the program; its present content proves nothing."""
     for effect in request.effects or ():
         if isinstance(effect, WritePath):
             paths = [path.lower() for path in (effect.path, os.path.realpath(effect.path))]
@@ -105,14 +107,19 @@ def heeds_a_project(program: str) -> bool:
 _NAMED_PINS = [pin for pin in _PINS.values() if pin[0] != ".*"]
 
 
-def _pin_problem(program: str, folders: dict[str, None]) -> str:
-    """Say which file chooses the program by a path."""
+def _pin_problem(program: str, folders: dict[str, None], request: Request) -> str:
+    """Say which file chooses the program by a path, or is a link to another one: what is no version is printed."""
     if not heeds_a_project(program):
         return ""
     for folder in folders:
         for name, (programs, place) in _PINS.items():
-            if re.fullmatch(programs, program) and re.search(place, _read(os.path.join(folder, name))):
+            if not re.fullmatch(programs, program):
+                continue
+            path = os.path.join(folder, name)
+            if re.search(place, _read(path)):
                 return f"{name} in {folder} chooses the {program} that runs by a path"
+            if os.path.islink(path) and _leads_out(path, request) and not _leads_out(folder, request):
+                return f"{path} is a link to a file elsewhere, which {program} would read"
     return ""
 
 
@@ -182,8 +189,14 @@ def _ack(path: str, effect: RunCommand, request: Request) -> str:
     return "" if own else f"{path} has options for ack"
 
 
+def _yamllint(path: str, effect: RunCommand, request: Request) -> str:
+    rest = re.sub(r"(?m)^extends: *(?:default|relaxed) *$", "", _read(path))
+    return f"{path} may name other files that yamllint reads" if re.search(r"extends|from-file|\\", rest) else ""
+
+
 _JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {
     "cargo": _cargo, "go": _go, "ruff": _ruff, "yarn": _javascript, "pnpm": _javascript, "ack": _ack,
+    "yamllint": _yamllint,
 }  # fmt: skip
 # Modules of Python releases newer than the one that may run here, and the one that `-m` is given.
 _NEWER_MODULES = frozenset({"annotationlib", "compression", "profiling", "pip"})

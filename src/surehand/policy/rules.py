@@ -18,13 +18,14 @@ from typing import Any, Literal
 
 from surehand.core.errors import RuleError, ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.text import lazy_pattern
 from surehand.policy.commands import CommandPattern, parse_command
 from surehand.policy.paths import translate
 
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 RuleSource = Literal["built-in", "user", "project", "session", "command line"]
-# A new kind: also `judge.py` and `example_matches` in `rule_files.py`; a new effect: `suggest.py`, `explain.py`, too.
+# What else a new kind needs: CONTRIBUTING.md, "a kind of rule".
 Kind = Literal["read", "write", "command", "host", "agent", "name"]
 
 # One word for each kind of effect; the names other systems use for the same thing are understood.
@@ -49,7 +50,7 @@ _TOOLS_OF: dict[Kind, tuple[str, ...]] = {
     "host": ("WebFetch",),
     "agent": ("Agent", "Task"),
 }
-_SHAPE = re.compile(r"(?P<name>[^()\s][^()]*?)\s*(?:\((?P<spec>.*)\))?", re.DOTALL)
+_SHAPE = lazy_pattern(r"(?P<name>[^()\s][^()]*?)\s*(?:\((?P<spec>.*)\))?", re.DOTALL)
 
 
 @frozen

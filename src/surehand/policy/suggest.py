@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RemoteCall, RunCommand, Unreadable, WritePath
+from surehand.core.text import lazy_pattern
 from surehand.policy.commands import PROGRAM_FOLDERS
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ _PLAIN_PROGRAMS = _words(
 )
 MOST_RULES = 100
 """The most a suggestion may hold: each is looked at in every later judgement."""
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
+_PLAIN = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
 
 
 def suggestion(request: Request, judged: Sequence[JudgedEffect], roots: Roots) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import StateError
 from surehand.core.frozen import frozen
+from surehand.core.text import lazy_pattern
 from surehand.state import locations
 from surehand.state.json_file import write_private_json
 
@@ -195,8 +195,8 @@ MOST_FILES: Final = 500
 _MOST_BYTES: Final = 512 * 1024
 _OUT_OF_HERE: Final = frozenset({"node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"})
 _MOST_PLACES: Final = 50
-_WORDS: Final = re.compile(r"[^\s'\"`;|&<>(){}\[\],=$]+")
-_MODULE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_WORDS: Final = lazy_pattern(r"[^\s'\"`;|&<>(){}\[\],=$]+")
+_MODULE: Final = lazy_pattern(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _CODE: Final = tuple(
     f".{each}" for each in ("py", "sh", "bash", "zsh", "js", "mjs", "cjs", "ts", "rb", "pl", "php", "lua", "jar", "so")
 )
@@ -217,7 +217,7 @@ _OF_A_FOLDER: Final = (
 )
 _INSTALLED: Final = ("node_modules/.bin", ".venv/bin", "venv/bin")
 """Where runners look for a program by its name alone."""
-_BEFORE_MODULES: Final = re.compile(r"-[A-Za-z]*m|import|from")
+_BEFORE_MODULES: Final = lazy_pattern(r"-[A-Za-z]*m|import|from")
 
 
 def files_that_run(root: str, own: Iterable[str]) -> list[str]:

@@ -2,12 +2,12 @@
 
 A description, as the records in `programs/` have it, is a list of tokens:
 
-    -abc            letters without a value; a mark after them belongs to the last letter
+    -abc            letters without a value; a `:` or `?` after them applies to the last letter
     -n:  --lines:   takes a value, glued or as the next word; `:r` names a file that is read, `::` two values
     -c?  --color?   takes a value only when glued to it
     -#              a number, as in `head -5`
     @read           what the operands are
-    *               no option of this command changes anything, so that a glob that finds `-x` is no danger
+    *               all its options are harmless, so a glob that expands to `-x` is safe
 
 An option that is not there makes a command no read. Long options count only when spelled out: an abbreviation may stand
 for one that is left out. Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else

@@ -53,7 +53,7 @@ def _in_subfolder(found: FoundCommand) -> bool:
 
 
 def _finds_folder(found: FoundCommand) -> bool:
-    """Return whether a pattern that `ls` is given finds a folder: of that it prints names without the folder's."""
+    """Return whether a pattern given to `ls` matches a folder, whose names it prints without the folder's path."""
     patterns = [word.text for word in found.words[1:] if word.kind == "glob"]
     places = [directory or "/" for directory in found.directories]
     matched = (globs.matches(place, pattern, everything=False) for place in places for pattern in patterns)
@@ -61,7 +61,7 @@ def _finds_folder(found: FoundCommand) -> bool:
 
 
 def _list_below(word: Word, picked: Sequence[str]) -> list[Word]:
-    """Return what stands for the paths below a folder: patterns of those that are picked, or of all."""
+    """Return patterns that stand for the paths below a folder: for the picked names, or for all."""
     if not word.literal:
         return [word]
     folder = word.text.rstrip("/") + "/"

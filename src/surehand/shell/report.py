@@ -67,7 +67,7 @@ def class_of(name: str, read_only: bool, writes: bool) -> Class | None:
 
 
 def least_safe(kinds: list[Class]) -> Class:
-    """Return the class of a line out of those of its parts; a line of neutral commands alone is general."""
+    """Return the class of a line from the classes of its parts; a line of neutral commands alone is general."""
     return max(kinds, key=ORDER.index) if kinds else "general"
 
 
@@ -328,7 +328,7 @@ _UNSEEN_CHARACTER = lazy_pattern(
 
 def _name_unseen_character(text: str) -> str | None:
     """Name the first control, invisible or look-alike blank character of `text` and its position, if there is one."""
-    hit = _UNSEEN_CHARACTER.search(text)
+    hit = None if text.isascii() and text.isprintable() else _UNSEEN_CHARACTER.search(text)
     if hit is None:
         return None
     return f"character U+{ord(hit.group()):04X} at position {hit.start()} cannot be seen"

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from surehand.commands.output import binary_kind
 from surehand.core.frozen import frozen
 from surehand.core.read_state import digest_of
+from surehand.core.secrets import is_secret
 from surehand.files.diff import text_diff
 
 Kind = Literal["absent", "file", "symlink", "directory", "other"]
@@ -94,6 +95,8 @@ class Difference:
             return f"{self.action} link {self.path}{_target(self.after) or ' -> (no link)'}\n"
         if "other" in (self.before.kind, self.after.kind):
             return f"{self.action} {self.path}: no file, link or folder\n"
+        if is_secret(self.place):
+            return f"{self.action} {self.path}: holds secrets, going by its name, not shown\n{self._mode()}"
         old, new = _text(self.before), _text(self.after)
         if old is None or new is None:
             return f"{self.action} {self.path}: binary or large, not shown\n{self._mode()}"

@@ -3,43 +3,29 @@
 To add one, write a `Program(...)` into the file of its family: with which options it only reads (an option that is not
 there makes a call no read, so leave out what writes, deletes, runs a program, opens a connection or takes file names
 from a file), an example that runs unasked and one that asks. Nothing else needs to change, unless it obeys files of
-its folder (`obeys_folder=True`, and a row of `_SETTINGS` or `_PINS` in `policy.projects`) or a variable (`_MEDDLING` in
+its folder (`obeys_folder=True`, and what `policy.projects` knows of them) or a variable (`_REMOVED_VARIABLES` in
 `commands.environment`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import import_module
+from threading import Lock
 
 from surehand.core.text import lazy_pattern
-from surehand.shell.programs import (
-    archives,
-    awk,
-    binary,
-    builtins,
-    changes,
-    directories,
-    find,
-    git,
-    languages,
-    network,
-    packages,
-    search,
-    sed,
-    system,
-    text,
-    wrappers,
-)
 from surehand.shell.programs.record import Program
 from surehand.shell.wrappers import Wrapper
 
 FAMILIES = (
-    builtins, text, search, find, sed, awk, git, directories, changes, archives, binary, system, network, languages,
-    packages, wrappers,
+    "builtins", "text", "search", "directories", "git", "find", "sed", "awk", "changes", "archives", "binary", "system",
+    "network", "languages", "packages", "wrappers",
 )  # fmt: skip
-PROGRAMS: dict[str, Program] = {
-    name: program for family in FAMILIES for program in family.PROGRAMS for name in (program.name, *program.aliases)
-}
+"""The files of records, those that are needed most often first."""
+PROGRAMS: dict[str, Program] = {}
+"""The records of the families that were needed so far, by name and alias."""
+_waiting = list(FAMILIES)
+_loading = Lock()
 UNKNOWN = Program("")
 """What is known of a program that nobody described."""
 
@@ -49,12 +35,29 @@ _LOADER_OPTIONS = "--library-path: --preload: --inhibit-cache --argv0: --inhibit
 
 def program_of(name: str) -> Program:
     """Return what is known of the program with this name."""
-    return PROGRAMS.get(name, UNKNOWN)
+    return _find(name) or UNKNOWN
+
+
+def _find(name: str) -> Program | None:
+    """Load families until one knows the program: all of them take 10 ms, and most processes need one or two."""
+    if name not in PROGRAMS and _waiting:
+        with _loading:
+            while name not in PROGRAMS and _waiting:
+                load_families(1)
+    return PROGRAMS.get(name)
+
+
+def load_families(number: int = len(FAMILIES)) -> None:
+    """Load the records of the next few families, or of all."""
+    for family in _waiting[:number]:
+        records: Sequence[Program] = import_module(f"{__name__}.{family}").PROGRAMS
+        PROGRAMS.update({name: each for each in records for name in (each.name, *each.aliases)})
+        _waiting.remove(family)  # last: who finds nothing waiting finds every program
 
 
 def wrapper_of(name: str) -> Wrapper | None:
     """Return how the named program wraps a command, `None` for one that does not."""
-    program = PROGRAMS.get(name)
+    program = _find(name)
     if program is not None:
         return program.wraps
     loads = name.startswith("ld") and _LOADER.fullmatch(name)

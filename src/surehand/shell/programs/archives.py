@@ -61,6 +61,19 @@ def _judge_extraction(words: Sequence[Word]) -> Verdict:
     return Verdict(reads=(*(word for word in archives if word.text != "-"), *parsed.operands))
 
 
+_unzip_listing = listing("-l -Z -v -t -p", "-lZvtpqC12 @read")
+
+
+def _judge_unzip(call: Call) -> Verdict:
+    """Judge `unzip -l ARCHIVE`, and `unzip -p ARCHIVE FILE...`: other than with `tar`, a folder stands for nothing."""
+    verdict = _unzip_listing(call)
+    prints = any(re.match(r"-\w*p", word.text) for word in call.words)
+    named = [word.literal and not re.search(r"[*?[\\]", word.text) for word in verdict.reads[1:]]
+    if prints and not verdict.problem and not (named and all(named)):
+        return Verdict("`unzip` may print files whose names are not known")
+    return verdict
+
+
 _STREAMED = options.flags("-ltcdvqkf --list --test --stdout --decompress --verbose --quiet --keep @read")
 
 
@@ -136,9 +149,9 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("zstd -d f",)),
     Program("zip", version="--version --help", touches=Operands("archive", "-rqujmy9 -x: -i: -P: -t:"),
             runs=("zip --version",), asks=("zip -r x.zip src",)),
-    Program("unzip", version="--version --help", check=listing("-l -Z -v -t -p", "-lZvtpqC12 @read"),
-            touches=Operands("extract", "-anoqjvltpZ -d: -x: -P:"), runs=("unzip -l a.zip", "unzip -l x.zip"),
-            asks=("unzip x.zip -d out",)),
+    Program("unzip", version="--version --help", check=_judge_unzip,
+            touches=Operands("extract", "-anoqjvltpZ -d: -x: -P:"), runs=("unzip -l a.zip", "unzip -p x.zip src/a.py"),
+            asks=("unzip x.zip -d out", "unzip -p x.zip", "unzip -p x.zip '*'")),
     Program("zipinfo", kind="list", reads="-12smlvhMtTzC @read", runs=("zipinfo -1 a.zip", "zipinfo -1 x.zip"),
             asks=("zipinfo -x a.zip",)),
     Program("7z", forms=(Form("l", "-slt -ba @one", operand=r"[\w./+ -]+", whole=True),), touches=Operands("read"),

@@ -123,7 +123,7 @@ SUBCOMMANDS: dict[str, str] = {
     "patch-id": "--stable --unstable --verbatim @none",
     "diff-pairs": "-z @none",
     "fsck": "--no-dangling --full --strict --verbose --connectivity-only --no-progress --no-reflogs @revisions",
-    "help": "-a --all @none",
+    "help": "-agc --all --guides --config @names",
 }
 
 # Subcommands that read only in certain forms: the option that asks for a listing, then what may go with it.

@@ -1,6 +1,6 @@
 """The record of one shell program: everything Surehand knows of it, with examples that a test judges.
 
-A program that nobody described is asked about, always. What a record says makes it less: the options and operands with
+A program without a record always asks. A record can make it ask less: it names the options and operands with
 which it only reads, what it touches when it does more, the commands it starts, how its result is to be taken.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from surehand.core.frozen import frozen
+from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.touches import Touches
 from surehand.shell.verdict import Verdict, judge_words
@@ -73,7 +74,7 @@ class Program:
     name: str
     aliases: tuple[str, ...] = ()
     kind: Kind = "general"
-    """The class of a line that calls it and only reads (or, `silent`, only changes); a neutral one has none."""
+    """The class of a line that calls it, if it only reads (for `silent`: only changes). `neutral`: none."""
 
     # With which words it only reads. Whatever is not named here makes a call no read.
     reads: str = ""
@@ -82,7 +83,7 @@ class Program:
     exact: tuple[str, ...] = ()
     """Words that must be all there are: `version`, `root -g`."""
     version: str | None = None
-    """Options that, alone, only tell a version or print help: those four that are usual, for one with `reads`."""
+    """Options that, given alone, only print version or help. Default for a program with `reads`: `_TELLS`."""
     check: Check | None = None
     """For a program that `reads` alone does not describe: a language, a cluster of options, a way of its own."""
     follows: tuple[str, ...] = ()
@@ -92,7 +93,7 @@ class Program:
     obeys_folder: bool = False
     """Files in its folder or above may choose or steer it: each call states that it reads its folder."""
     heeds_variables: bool = True
-    """False for what runs in the shell itself, or heeds no variable but the one it prints."""
+    """False if environment variables cannot change what it does: shell builtins, `printenv`."""
     quiet: Mapping[str, Mapping[str, str]] | None = None
     """By first word ("" for any): variables that keep a call that reads from writing caches, and from fetching."""
 
@@ -139,11 +140,11 @@ class Program:
 
     @property
     def has_rules_of_its_own(self) -> bool:
-        """Whether `reads` is not all there is to say of the words with which it only reads."""
+        """Whether more than `reads` decides if a call only reads."""
         return self.check is not None or bool(self.forms)
 
     def judge(self, name: str, words: Sequence[Word]) -> Verdict:
-        """Judge a call of it under one of its names; a call that only reads may read its folder besides."""
+        """Judge a call under the name used; if the program obeys its folder, the call also reads that folder."""
         verdict = self._judge(name, words)
         if self.obeys_folder and not verdict.problem:
             verdict.reads = (Word("."), *verdict.reads)
@@ -227,7 +228,7 @@ def listing(asks: str, line: str) -> Check:
 
 def refusing(pattern: str, reason: str) -> Check:
     """Return a check for programs some of whose words do more: none may hold the pattern. `{name}` is its name."""
-    compiled = re.compile(pattern)
+    compiled = lazy_pattern(pattern)
 
     def check(call: Call) -> Verdict:
         odd = next((word for word in call.words if compiled.search(word.text)), None)
@@ -245,7 +246,7 @@ def own_options(pattern: str) -> Check:
     the first letter of an option alone (`-ps in out` is `-p`, and writes `out`), `tree` goes on with options after one
     whose value is the next word (`-Po x out` writes `out`), `less` after a digit or a dollar sign.
     """
-    compiled = re.compile(pattern)
+    compiled = lazy_pattern(pattern)
 
     def check(call: Call) -> Verdict:
         for word in call.words:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
+from surehand.shell import options
 from surehand.shell.options import names
 from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
 from surehand.shell.touches import Touch, loosely, writes_second_operand
@@ -28,7 +29,11 @@ def _judge_pager(call: Call) -> Verdict:
 # Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
 # have any name: `.include` and `.env` are data.
 _JQ_READS_MORE = r"""(?<![.$\w"])(?:include|import|env|modulemeta|ENV)\b|\$ENV\b"""
-_YQ_READS_MORE = lazy_pattern(r"\b(?:load\w*|env|strenv|eval|system)\s*\(|\benvsubst\b|" + _JQ_READS_MORE)
+# `yq` needs no blanks around the names of its operators, and no brackets after them.
+_YQ_READS_MORE = lazy_pattern(r"load|env|eval|system|" + _JQ_READS_MORE)
+_YQ_DATA = lazy_pattern(r"""(\.{2,3})|"(?:[^"\\]|\\.)*"|\.[A-Za-z_][\w-]*""")
+_YQ_NO_DATA = lazy_pattern(r"\\\(|#")  # an expression within a text; a remark, in which a quotation mark begins none
+_PLAIN_FILE = lazy_pattern(r"[\w./-]+")
 _YQ_SUBCOMMANDS = names("e ea eval eval-all")
 
 
@@ -36,8 +41,11 @@ def _judge_yq(call: Call) -> Verdict:
     """Judge both programs of this name: one takes filters of `jq`, the other has expressions of its own."""
     words = call.words
     given = words[1:] if words and words[0].literal and words[0].text in _YQ_SUBCOMMANDS else words
-    if any(_YQ_READS_MORE.search(word.text) for word in given):
-        return Verdict("the expression of `yq` may read other files")
+    for at, word in enumerate(options.parse(given, options.flags(call.program.reads)).operands):
+        text = word.text if _YQ_NO_DATA.search(word.text) else _YQ_DATA.sub(r"\1 ", word.text)
+        is_file = at > 0 and _PLAIN_FILE.fullmatch(word.text)
+        if not is_file and (_YQ_READS_MORE.search(text) or word.text.endswith(".yq")):
+            return Verdict("the expression of `yq` may read other files")
     return call.judge_options(given)
 
 
