@@ -18,6 +18,7 @@ from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.record import Record
 from surehand.core.settings import MODES, Settings, ToolSettings
+from surehand.core.text import lazy_pattern
 from surehand.files.sanitize import visible
 from surehand.state import locations
 from surehand.state.json_file import mode_of, write_private
@@ -157,7 +158,7 @@ def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) 
 
 
 def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
-    """Return what of a project's own file counts: of an untrusted one only what narrows, of none what widens."""
+    """Return the project settings that count: if untrusted, only those that restrict; those that widen never do."""
     kept: dict[Path, Any] = {}
     for path, value in project.values.items():
         refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
@@ -330,7 +331,7 @@ def _path(dotted: str) -> Path:
 
 # Edit one value of the user's configuration: that line alone changes, and what would not load is not written.
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 def set_value(key: str, text: str) -> tuple[str, Any]:

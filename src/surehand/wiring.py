@@ -20,7 +20,7 @@ from surehand.core.tool import Tool
 from surehand.engine.bus import Bus
 from surehand.engine.checkpoint import read_past
 from surehand.engine.journal import Journal
-from surehand.engine.log import at_levels, is_logged
+from surehand.engine.log import LOGGED, at_levels, is_logged
 from surehand.engine.metrics import Metrics
 from surehand.policy.policy import bypass_problem
 from surehand.policy.trust import changed_since_trusted
@@ -109,7 +109,7 @@ def make_bus(settings: Settings) -> Bus:
     """Return the event stream, with the log at the levels of the settings."""
     bus = Bus()
     levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
-    bus.subscribe(at_levels(levels), wants=is_logged)
+    bus.subscribe(at_levels(levels), kinds=LOGGED, wants=is_logged)
     return bus
 
 
@@ -182,10 +182,10 @@ class Listeners:
 
     def keep_audit(self, folder: str) -> Audit:
         """Record every call and every refusal; where that fails, what changes something is refused."""
-        from surehand.engine.audit import Audit  # lazy: audit, 7 ms
+        from surehand.engine.audit import RECORDED, Audit  # lazy: audit, 7 ms
 
         audit = Audit(folder)
-        self._bus.subscribe(audit, wants=audit.wants)
+        self._bus.subscribe(audit, kinds=RECORDED)
         self._stack.callback(audit.close)
         return audit
 
@@ -240,7 +240,7 @@ class Listeners:
             cached=layers.advised,
             can_cache=can_cache,
         )
-        self._bus.subscribe(tuner)
+        self._bus.subscribe(tuner, kinds=("call_finished",))
         return tuner
 
 

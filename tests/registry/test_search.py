@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from time import process_time
 
 import pytest
@@ -20,11 +19,8 @@ class Cards:
         self.version = 1
         self._infos = {info.name: info for info in infos}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._infos)
-
-    def card(self, name: str) -> ToolInfo | None:
-        return self._infos.get(name)
+    def cards(self) -> list[Tool | ToolInfo]:
+        return list(self._infos.values())
 
     def add(self, info: ToolInfo) -> None:
         self._infos[info.name] = info

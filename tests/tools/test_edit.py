@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -16,7 +17,9 @@ from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.effects import WritePath
 from surehand.core.read_state import digest_of
-from surehand.testing import scratch_app
+from surehand.policy.approvals import Question
+from surehand.testing import Says, scratch_app
+from surehand.tools.file_write import CHECKED_FILES
 
 
 @pytest.fixture
@@ -505,18 +508,40 @@ def held_open(name: str) -> list[str]:
     return [each for each in found if name in each]
 
 
-async def test_many_edits_of_a_large_file_leave_no_descriptor_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lines", "turns"), [(200_000, 20), (1_300_000, 6)])
+async def test_many_edits_of_a_large_file_leave_no_descriptor_open(tmp_path: Path, lines: int, turns: int) -> None:
     file = tmp_path / "large.txt"
-    file.write_text("0\n" + "a line\n" * 200_000)
+    file.write_text("0\n" + "a line\n" * lines)
     async with scratch_app(tmp_path, approve=True) as app:
         assert (await app.call("Read", {"file_path": str(file), "limit": 5})).ok
-        for turn in range(20):
+        for turn in range(turns):
             result = await app.call(
                 "Edit", {"file_path": str(file), "old_string": f"{turn}\na line", "new_string": f"{turn + 1}\na line"}
             )
             assert result.ok, result.output
             assert len(held_open("large.txt")) <= 3  # the thread that closes them may be one or two behind
-    assert file.read_text().startswith("20\n")
+    assert file.read_text().startswith(f"{turns}\n")
+
+
+async def test_a_large_file_is_not_held_for_as_long_as_a_person_takes_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehand.tools.file_write._HELD_LARGER_S", 0.01)
+    file = tmp_path / "large.txt"
+    file.write_text("one\n" + "a line\n" * 200_000)
+
+    async def answer(question: Question) -> str:
+        while app.session.keep(CHECKED_FILES)[str(file)].data is not None:
+            await asyncio.sleep(0.01)
+        return "once"
+
+    async with scratch_app(tmp_path, approver=answer) as app:
+        await app.call("Read", {"file_path": str(file), "limit": 5})
+        for old, new in (("one", "three"), ("three", "four")):
+            edit = {"file_path": str(file), "old_string": old, "new_string": new}
+            assert (await app.call("Edit", edit)).ok
+        assert app.session.keep(CHECKED_FILES) == {}
+    assert file.read_text().startswith("four\na line\n")
 
 
 async def test_a_workspace_that_was_removed_meanwhile_is_named_by_every_file_tool(tmp_path: Path) -> None:
@@ -587,7 +612,7 @@ async def test_a_file_is_looked_at_once_where_nobody_is_asked(
         result = await app.call("Edit", {"file_path": "a", "old_string": "one", "new_string": "two"})
         monkeypatch.undo()
         assert result.ok
-        assert opened.count("a") == looks
+        assert opened.count("a") <= looks  # the first one is another call of the kernel where no disk is waited for
         missed = await app.call("Edit", {"file_path": "a", "old_string": "one", "new_string": "three"})
         assert missed.error is not None
         assert missed.error.details["layer"] == 9
@@ -596,3 +621,69 @@ async def test_a_file_is_looked_at_once_where_nobody_is_asked(
         assert nowhere.error.details["layer"] == 1
     assert (tmp_path / "a").read_text() == "two\n"
     assert not (tmp_path / "new").exists()
+
+
+_LOOKS = {
+    "found": (b"one\ntwo\n", "one", "three"),
+    "missing": (b"one\ntwo\n", "four", "three"),
+    "twice": (b"one\none\n", "one", "three"),
+    "overlapping": (b"aaa\n", "aa", "b"),
+    "line ends": (b"one\r\ntwo\r\n", "one\ntwo", "three\nfour"),
+    "other encoding": ("é one\n".encode("latin-1"), "one", "two"),
+    "wide": ("one\n".encode("utf-16"), "one", "two"),
+    "half a character": (b"one\n", "one", "\ud800"),
+    "the same": (b"one\n", "one", "one"),
+    "would be binary": (b"one\n", "one", "\0"),
+    "empty": (b"", "one", "two"),
+    "created": (b"", "", "two"),
+}
+
+
+@pytest.mark.parametrize("case", _LOOKS)
+async def test_an_edit_checked_without_a_thread_comes_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    content, old, new = _LOOKS[case]
+    outcomes: list[object] = []
+    for at_hand in (True, False):
+        if not at_hand:
+            monkeypatch.setattr("surehand.tools.edit_checks.read_at_once", lambda fd, size: None)  # pyright: ignore
+        (tmp_path / "a").write_bytes(content)
+        asks = Says("once")
+        async with scratch_app(tmp_path, approver=asks) as app:
+            await app.call("Read", {"file_path": "a"})
+            result = await app.call("Edit", {"file_path": "a", "old_string": old, "new_string": new})
+        shown = [each.preview and (each.preview.text, each.preview.diff, each.preview.data) for each in asks.asked]
+        outcomes.append((result.output, result.data, result.error, shown, (tmp_path / "a").read_bytes()))
+    assert outcomes[0] == outcomes[1]
+
+
+async def test_an_edit_of_a_file_that_others_changed_is_refused_before_anyone_is_asked(tmp_path: Path) -> None:
+    asks = Says("once")
+    async with scratch_app(tmp_path, approver=asks) as app:
+        (tmp_path / "a").write_text("one\n")
+        await app.call("Read", {"file_path": "a"})
+        (tmp_path / "a").write_text("one \n")
+        edit = {"file_path": "a", "old_string": "one", "new_string": "two"}
+        refused = await app.call("Edit", edit)
+        assert refused.error is not None
+        assert refused.error.details["layer"] == 8
+        (tmp_path / "a").write_text("ONE \n")
+        assert not (await app.call("Edit", edit)).ok
+        assert asks.asked == []
+
+
+async def test_an_edit_behind_a_link_that_was_turned_since_the_judgement_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "b").write_text("one\n")
+    (tmp_path / "link").symlink_to("a")
+
+    def turn(question: Question) -> str:
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("b")
+        return "once"
+
+    async with scratch_app(tmp_path, approver=turn) as app:
+        await app.call("Read", {"file_path": "a"})
+        await app.call("Edit", {"file_path": "link", "old_string": "one", "new_string": "two"})
+    assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("two\n", "one\n")

@@ -74,7 +74,11 @@ def _write_old(path: Path, text: str) -> os.stat_result:
 
 
 async def _edit_large(path: Path, happen: Callable[[], object]) -> ToolResult:
-    async with Surehand(path.parent, approver=_Meanwhile(happen), plugins=False) as app:
+    def happen_late() -> None:
+        app.session.keep(file_write.CHECKED_FILES)[str(path)].let_go()  # as for a person, who takes a while
+        happen()
+
+    async with Surehand(path.parent, approver=_Meanwhile(happen_late), plugins=False) as app:
         assert (await app.call("Read", {"file_path": path.name})).ok
         edit = {"file_path": path.name, "old_string": "row 002500", "new_string": "ROW 2500"}
         return await app.call("Edit", edit)

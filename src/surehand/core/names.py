@@ -5,16 +5,17 @@ Providers accept `[a-zA-Z0-9_-]{1,64}`; a dotted, spaced or long name would make
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from surehand.core.text import lazy_pattern
+
 PROVIDER_NAME_LIMIT: Final = 64
-_SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
+_SAFE: Final = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
+_UNSAFE_CHARACTER: Final = lazy_pattern(r"[^A-Za-z0-9_-]")
 # Any printable name without blanks at its ends or control characters: foreign servers use spaces, slashes and emoji.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 NAME_LIMIT: Final = 256
 
 
@@ -22,6 +23,8 @@ def name_problems(name: object) -> list[str]:
     """Return every reason why `name` cannot name a tool, or an empty list."""
     if not isinstance(name, str):
         return [f"name must be a string, not {type(name).__name__}"]
+    if name.isidentifier() and name.isascii() and len(name) <= NAME_LIMIT:  # most names; thousands are looked at
+        return []
     problems: list[str] = []
     if not name:
         problems.append("name is empty")

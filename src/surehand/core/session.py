@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, cast
@@ -13,6 +12,7 @@ from surehand.core.events import Event, EventKind, Listener
 from surehand.core.frozen import frozen, names_of
 from surehand.core.read_state import ReadState, Seen
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SESSION_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+SESSION_NAME: Final = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 def name_problem(name: str) -> str | None:
@@ -116,6 +116,7 @@ class Session:
         roots: Sequence[str] = (),
         state_dir: str | None = None,
         emit: Listener | None = None,
+        hears: Callable[[EventKind], bool] = lambda kind: True,
         parent: Session | None = None,
         interactive: bool = True,
     ) -> None:
@@ -172,6 +173,7 @@ class Session:
         self.closed = False
         self._sealed = False
         self._emit: Listener = emit or _nobody
+        self._hears = hears
         self._kept: dict[str, tuple[Kept[Any], Any]] = {}
         self._keeping = RLock()
 
@@ -223,7 +225,8 @@ class Session:
     def saw(self, path: str, seen: Seen) -> None:
         """Remember what was read at `path`, in memory and (through the journal) for later processes."""
         self.read_state.put(path, seen)
-        self.emit("file_read", path=path, **seen.to_dict())
+        if self._hears("file_read"):
+            self.emit("file_read", path=path, **seen.to_dict())
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns of this session's conversation, oldest first; each can be rewound to."""

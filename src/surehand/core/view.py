@@ -155,8 +155,10 @@ class Selection:
 
         What somebody brought in does not count: it is shown in any case, and must not hide anything else.
         """
-        hide = self._hide
-        counted = (name for name in self._current() if not self._is_brought_in(name) and not (hide and hide(name)))
+        hide, core, is_deferrable = self._hide, frozenset(self.core), self.source.is_deferrable
+        counted = (name for name in self._current() if is_deferrable(name) or name in core)
+        if hide is not None:
+            counted = (name for name in counted if not hide(name))
         return len(list(islice(counted, self.threshold + 1))) > self.threshold
 
     def is_deferred(self, name: str) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from surehand.core.call import ToolCall, ToolResult
     from surehand.policy.policy import Decision
 
-_RECORDED: Final = frozenset({"permission_decided", "call_finished", "dry_run_made"})
+RECORDED: Final[tuple[EventKind, ...]] = ("permission_decided", "call_finished", "dry_run_made")
 GENESIS: Final = "0" * 64
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 TEXT_LIMIT: Final = 2000
@@ -114,11 +114,6 @@ class Audit:
                 hint="Nothing was changed. Free some space, or make the folder writable (`surehand config path`).",
             ) from problem
         self._intended[call.id] = record["args"]
-
-    @staticmethod
-    def wants(kind: EventKind) -> bool:
-        """Say whether events of this kind are recorded."""
-        return kind in _RECORDED
 
     def __call__(self, event: Event) -> None:
         match event.kind:

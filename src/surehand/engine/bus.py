@@ -7,65 +7,75 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from surehand.core.events import Event, EventKind, Listener
 from surehand.core.frozen import frozen
 
 _log = logging.getLogger("surehand")
 EventFilter = Callable[[EventKind], bool]
+_Subscription: TypeAlias = tuple[Listener, frozenset[EventKind] | None, EventFilter | None]
+"""Who listens, to which kinds (None: to all), and whether at the moment."""
 
 
 class Bus:
     """Hands every event to every listener, in order of subscription; a listener that raises is reported."""
 
-    __slots__ = ("_changing", "_closed", "_filtered", "_listeners", "_told")
+    __slots__ = ("_by_kind", "_changing", "_closed", "_subscriptions", "_told")
 
     def __init__(self) -> None:
-        self._listeners: tuple[Listener, ...] = ()
-        self._filtered: tuple[tuple[Listener, EventFilter], ...] = ()
+        self._subscriptions: tuple[_Subscription, ...] = ()
+        self._by_kind: dict[EventKind, tuple[_Subscription, ...]] = {}
         self._told: set[tuple[int, int | None]] = set()
         self._changing = threading.Lock()  # followers come and go in a thread of their own
         self._closed = False
 
-    def subscribe(self, listener: Listener, *, wants: EventFilter | None = None) -> Callable[[], None]:
+    def subscribe(
+        self, listener: Listener, *, kinds: Iterable[EventKind] | None = None, wants: EventFilter | None = None
+    ) -> Callable[[], None]:
         """Add a listener and return the function that takes it away.
 
-        `wants` says, each time anew, whether this listener cares for events of a kind; those that nobody cares for
-        need not be made (calls begin and end thousands of times, and so many tools may be registered).
+        It gets the events of these `kinds`, or all. `wants` says, each time anew, whether it cares for a kind at the
+        moment; events that nobody cares for need not be made (calls begin and end thousands of times, and so many
+        tools may be registered).
         """
         with self._changing:
             if self._closed:
                 return lambda: None
-            self._listeners = (*self._listeners, listener)
-            if wants is not None:
-                self._filtered = (*self._filtered, (listener, wants))
+            added = (listener, None if kinds is None else frozenset(kinds), wants)
+            self._subscriptions, self._by_kind = (*self._subscriptions, added), {}
 
         def unsubscribe() -> None:
             with self._changing:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
-                self._filtered = tuple(each for each in self._filtered if each[0] is not listener)
+                self._subscriptions = tuple(each for each in self._subscriptions if each[0] is not listener)
+                self._by_kind = {}
 
         return unsubscribe
 
     def hears(self, kind: EventKind) -> bool:
         """Say whether anyone cares for events of this kind; the hot path makes no events for nobody."""
-        if len(self._listeners) > len(self._filtered):
-            return True
-        for _, wish in self._filtered:  # noqa: SIM110  # half the time of `any`, and asked twice a call
-            if wish(kind):
+        found = self._by_kind.get(kind)
+        for _, _, wants in self._find(kind) if found is None else found:  # noqa: SIM110  # half the time of `any`
+            if wants is None or wants(kind):
                 return True
         return False
+
+    def _find(self, kind: EventKind) -> tuple[_Subscription, ...]:
+        """Return the subscriptions to events of a kind, and remember them."""
+        by_kind = self._by_kind  # taken first: who joins meanwhile puts another in its place
+        found = by_kind[kind] = tuple(each for each in self._subscriptions if each[1] is None or kind in each[1])
+        return found
 
     def close(self) -> None:
         """Let every listener go: what happens from here on is written down nowhere."""
         with self._changing:
-            self._listeners = self._filtered = ()
+            self._subscriptions, self._by_kind = (), {}
             self._closed = True
 
     def emit(self, event: Event) -> None:
         """Hand an event to every listener; one that raises is reported."""
-        for listener in self._listeners:
+        found = self._by_kind.get(event.kind)
+        for listener, _, _ in self._find(event.kind) if found is None else found:
             try:
                 listener(event)
             except OSError as problem:  # a full disk fails every event from here on, and is said once
@@ -108,8 +118,8 @@ class Sinks:
 
         At most `waiting` events wait for it. Returns the sink, so that it can be used as a decorator.
         """
-        outlet = _Outlet(sink, frozenset(kinds) if kinds is not None else None, waiting)
-        outlet.unsubscribe = self._bus.subscribe(outlet.on_event)
+        outlet = _Outlet(sink, waiting)
+        outlet.unsubscribe = self._bus.subscribe(outlet.on_event, kinds=kinds)
         self._outlets.append(outlet)
         return sink
 
@@ -140,10 +150,9 @@ class Sinks:
 class _Outlet:
     """One sink, its thread, and what waits for it."""
 
-    def __init__(self, sink: Sink, kinds: frozenset[EventKind] | None, limit: int) -> None:
+    def __init__(self, sink: Sink, limit: int) -> None:
         self.sink = sink
         self.unsubscribe: Callable[[], None] = lambda: None
-        self._kinds = kinds
         self._limit = limit
         self._waiting: deque[Event] = deque()
         self._wakes = threading.Condition()
@@ -155,8 +164,6 @@ class _Outlet:
 
     def on_event(self, event: Event) -> None:
         """Keep an event for the sink; called wherever it happens, and never waits for the sink."""
-        if self._kinds is not None and event.kind not in self._kinds:
-            return
         with self._wakes:
             if self._stopping or len(self._waiting) >= self._limit:
                 self._lost += 1

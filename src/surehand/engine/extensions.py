@@ -182,7 +182,7 @@ class Extensions:
         if self._tools is not None:
             self._cards = {name: card for name in self._tools if (card := self._tools.card(name)) is not None}
             self._unsubscribe()
-            self._unsubscribe = self._bus.subscribe(self._on_event)
+            self._unsubscribe = self._bus.subscribe(self._on_event, kinds=("tool_registered", "tool_unregistered"))
 
     def _on_event(self, event: Event) -> None:
         if event.kind == "tool_registered" and self._tools is not None:

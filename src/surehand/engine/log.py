@@ -12,7 +12,9 @@ from surehand.core.schema import truncate_text
 from surehand.files.sanitize import mask
 
 _log = logging.getLogger("surehand")
-_WARNED: Final = ("extension_failed", "note")
+_CALLS: Final[tuple[EventKind, ...]] = ("call_started", "call_finished")
+_WARNED: Final[tuple[EventKind, ...]] = ("extension_failed", "note")
+LOGGED: Final = (*_CALLS, *_WARNED)
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -24,7 +26,7 @@ LEVELS: Final = {
 
 def is_logged(kind: EventKind) -> bool:
     """Return whether events of this kind are logged; successful calls only on request."""
-    return kind in _WARNED or (kind in ("call_started", "call_finished") and _log.isEnabledFor(logging.INFO))
+    return kind in _WARNED or (kind in _CALLS and _log.isEnabledFor(logging.INFO))
 
 
 def log_event(event: Event) -> None:

@@ -20,7 +20,7 @@ from surehand.files.streamed import Bytes
 from surehand.files.text import Encoding, Splice, line_at, with_feeds
 
 CONTEXT: Final = 3
-LINE_LIMIT: Final = 2000
+DIFF_LINE_CHARACTERS: Final = 2000
 """A longer line is shown without its middle."""
 _AROUND: Final = 300
 """Characters shown of a very long line before and after what changed in it."""
@@ -231,7 +231,7 @@ def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list
     """Return lines that became others so that of very long ones the part that differs is seen."""
     shown = list(old), list(new)
     for index, (before, after) in enumerate(zip(old, new, strict=False)):
-        if max(len(before), len(after)) > LINE_LIMIT:
+        if max(len(before), len(after)) > DIFF_LINE_CHARACTERS:
             head = _agreeing(before, after)
             tail = _agreeing(before[head:][::-1], after[head:][::-1])
             for lines, text in zip(shown, (before, after), strict=True):
@@ -274,15 +274,15 @@ def _mark_line(sign: str, line: str) -> list[str]:
 def _focus_line(line: str, start: int, end: int) -> str:
     """Return a line, or of a very long one the characters from `start` to `end` with some around them."""
     text = line.rstrip("\r\n")
-    if len(text) <= LINE_LIMIT:
+    if len(text) <= DIFF_LINE_CHARACTERS:
         return line
     first, last = max(0, start - _AROUND), min(len(text), end + _AROUND)
     before = f"…({first} characters)…" if first else ""
     after = f"…({len(text) - last} characters)…" if last < len(text) else ""
-    return before + _truncate(text[first:last], LINE_LIMIT - 100) + after + line[len(text) :]
+    return before + _truncate(text[first:last], DIFF_LINE_CHARACTERS - 100) + after + line[len(text) :]
 
 
-def _truncate(text: str, limit: int = LINE_LIMIT) -> str:
+def _truncate(text: str, limit: int = DIFF_LINE_CHARACTERS) -> str:
     """Return a line, or the beginning and the end of a very long one."""
     if len(text) <= limit:
         return text
@@ -366,7 +366,7 @@ def _begins_line(data: Bytes, position: int, encoding: Encoding) -> bool:
 
 
 def _line_ends(data: Bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:
-    if limit is not None and end - start > LINE_LIMIT * limit:
+    if limit is not None and end - start > DIFF_LINE_CHARACTERS * limit:
         return limit
     return _text(data, start, end, encoding).count("\n") if encoding.unit > 1 else data.count(b"\n", start, end)
 
@@ -374,7 +374,7 @@ def _line_ends(data: Bytes, start: int, end: int, encoding: Encoding, limit: int
 def _lines_before(data: Bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     start = position
     for _ in range(count if _begins_line(data, position, encoding) else 0):
-        if start <= len(encoding.bom) or position - start > LINE_LIMIT * count:
+        if start <= len(encoding.bom) or position - start > DIFF_LINE_CHARACTERS * count:
             break
         start = _line_start(data, start - encoding.unit, encoding)
     return _split(_text(data, start, position, encoding))
@@ -383,7 +383,7 @@ def _lines_before(data: Bytes, position: int, encoding: Encoding, count: int = C
 def _lines_after(data: Bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     stop = position
     for _ in range(count if _begins_line(data, position, encoding) else 0):
-        if stop >= len(data) or stop - position > LINE_LIMIT * count:
+        if stop >= len(data) or stop - position > DIFF_LINE_CHARACTERS * count:
             break
         stop = _line_stop(data, stop, encoding)
     return _split(_text(data, position, stop, encoding))

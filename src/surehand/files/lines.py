@@ -137,6 +137,9 @@ class LineIndex:
         """Return the position where `line` (from 0) begins; None when the file has fewer line feeds."""
         if line == 0:
             return 0
+        if source.size <= BLOCK:  # nothing worth remembering
+            *before, rest = (data := source.read(0, BLOCK)).split(b"\n", line)
+            return len(data) - len(rest) if len(before) == line else None
         with self._lock:
             while self._counts[-1] < line:
                 if self.feeds is not None:

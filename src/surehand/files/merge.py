@@ -132,7 +132,7 @@ def _overlap(a: Change, b: Change) -> _Hunk:
 
 
 def _append(hunks: list[_Hunk], hunk: _Hunk) -> None:
-    """Add a hunk; one that touches the last becomes part of it, and of both sides if that was of the other."""
+    """Add a hunk. One that touches the last is joined with it, and is of both sides if they came from both."""
     last = hunks[-1] if hunks else None
     if last is None or (hunk.start > last.end and hunk.new_start > last.new_end):
         hunks.append(hunk)

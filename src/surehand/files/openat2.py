@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 NO_MAGIC_LINKS: Final = 0x02
 NO_SYMLINKS: Final = 0x04
@@ -20,7 +20,8 @@ CACHED: Final = 0x20
 PATH_ONLY: Final = getattr(os, "O_PATH", os.O_RDONLY)
 """Open a folder to find others from it, not to read it; other systems than Linux know no such thing."""
 _NUMBER: Final = 437  # the same on every Linux architecture
-_AT_FDCWD: Final = -100
+AT_FDCWD: Final = -100
+"""In place of a folder: the name is an absolute one."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
@@ -30,7 +31,7 @@ def available() -> bool:
     if sys.platform != "linux":
         return False
     try:
-        os.close(openat2(_AT_FDCWD, "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, 0))
+        os.close(openat2(AT_FDCWD, "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, 0))
     except OSError:
         return False
     return True
@@ -89,9 +90,12 @@ def _calls() -> tuple[
     library.syscall.restype = ctypes.c_long
     size = ctypes.sizeof(OpenHow)
 
+    @cache
+    def how(flags: int, mode: int, resolve: int) -> Any:
+        return ctypes.byref(OpenHow(flags, mode, resolve))  # the kernel only reads it
+
     def call_openat2(top: int, name: bytes, flags: int, mode: int, resolve: int) -> tuple[int, int]:
-        how = OpenHow(flags, mode, resolve)
-        return library.syscall(_NUMBER, top, name, ctypes.byref(how), size), ctypes.get_errno()
+        return library.syscall(_NUMBER, top, name, how(flags, mode, resolve), size), ctypes.get_errno()
 
     def call_fstatfs(fd: int) -> int:
         answer = (ctypes.c_long * 32)()  # larger than any struct statfs; its first word is the type

@@ -213,14 +213,14 @@ def open_at_once(path: str, ctx: ToolContext) -> Source | None:
     For callers that must not wait, not even for a disk. Failures are not reported: a caller that can wait finds them.
     """
     try:
-        fd = open_at_hand(path, ctx.session.roots)
+        fd, real = open_at_hand(path, ctx.session.roots)
     except (OSError, ToolFailure):
         return None
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a caller that can wait looks for its other names
         os.close(fd)
         return None
-    return Source(fd, path, _where(fd, path), status, outside=False)
+    return Source(fd, path, real or _where(fd, path), status, outside=False)
 
 
 def read_at_once(fd: int, size: int) -> bytes | None:

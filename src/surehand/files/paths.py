@@ -76,21 +76,42 @@ def open_beneath(path: str, roots: Sequence[str], flags: int, mode: int = 0o666)
     return _open_resolved(path, roots, flags, mode)
 
 
-def open_at_hand(path: str, roots: Sequence[str]) -> int:
-    """Open `path` for reading as `open_beneath` does, only if no disk has to be waited for; raises OSError if not."""
+def open_at_hand(path: str, roots: Sequence[str]) -> tuple[int, str]:
+    """Open `path` for reading as `open_beneath` does, only if no disk has to be waited for; raises OSError if not.
+
+    Returns the descriptor and the real path, which is empty where links led there.
+    """
     plain_name(path)
-    return _open_by_kernel(path, roots, os.O_RDONLY | ALWAYS, 0, _LINKS_INSIDE | openat2.CACHED)
+    flags, inside = os.O_RDONLY | ALWAYS, root_of(path, roots) is not None
+    if inside and (fd := _open_without_links(path, flags, openat2.CACHED)) >= 0:
+        return fd, path
+    return _open_by_kernel(path, roots, flags, 0, _LINKS_INSIDE | openat2.CACHED), ""
+
+
+def _open_without_links(path: str, flags: int, resolve: int = 0) -> int:
+    """Open an absolute path that no link or `..` is part of: it leads where its name says. -1 for any other."""
+    if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or not openat2.available():
+        return -1
+    try:
+        return openat2.openat2(openat2.AT_FDCWD, path, flags, 0, openat2.NO_SYMLINKS | resolve)
+    except OSError as problem:
+        if problem.errno != errno.ELOOP:
+            raise
+        return -1
 
 
 def real_path(path: str) -> str:
     """Return where `path` leads: absolute, no links, no `..`; what does not exist keeps its name.
 
-    Only a name: what is opened by it is checked again by the kernel. Where there is a /proc, the kernel is asked,
-    which costs two calls instead of one for each folder on the way.
+    Only a name: what is opened by it is checked again by the kernel. The kernel is asked, which costs two or three
+    calls instead of one for each folder on the way.
     """
     plain_name(path)
     if sys.platform == "linux" and not path.startswith("/proc"):
         try:
+            if (fd := _open_without_links(path, os.O_PATH | os.O_CLOEXEC)) >= 0:
+                os.close(fd)
+                return path
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
             folder, name = os.path.split(path)

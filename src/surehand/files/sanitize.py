@@ -14,9 +14,11 @@ from functools import lru_cache
 from itertools import accumulate, count
 from typing import Any, Final, cast
 
+from surehand.core.text import lazy_pattern
+
 MASK = "[masked]"
 
-_PRINTABLE = re.compile(r"[\n\t\x20-\x7e]*")
+_PRINTABLE = lazy_pattern(r"[\n\t\x20-\x7e]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks that show nothing: fillers, variation selectors, blanks other than the plain one.
 _HIDDEN = (
@@ -81,15 +83,15 @@ _LIKE_DOTS = "\u3002\uff61"
 """Full stops of other scripts: in the name of a host they are dots, elsewhere they end sentences."""
 _LATIN = "\u00df\u00e6\u00f0\u00f8\u00fe\u0111\u0127\u0142\u014b\u0153\u0259\u0167\u0192"
 """Latin letters that are written in words and not made of an ASCII one and a mark."""
-_APART = re.compile(
+_APART = lazy_pattern(
     r"CJK|HIRAGANA|KATAKANA|HANGUL|BOPOMOFO|THAI|LAO|KHMER|MYANMAR|DEVANAGARI|BENGALI|TAMIL|TELUGU|ARABIC|ETHIOPIC|TIBETAN"
 )
 """Scripts that are written beside ASCII without a blank, and whose letters nobody takes for it."""
-_POSING_SCRIPTS = re.compile(r"LISU|CHEROKEE|COPTIC|DESERET|CANADIAN|TIFINAGH|OLD ITALIC|GOTHIC|SQUARED|NEGATIVE")
+_POSING_SCRIPTS = lazy_pattern(r"LISU|CHEROKEE|COPTIC|DESERET|CANADIAN|TIFINAGH|OLD ITALIC|GOTHIC|SQUARED|NEGATIVE")
 _ALPHABETS = frozenset({"ARMENIAN", "CYRILLIC", "GREEK"})
 """Those in which ordinary words may be made of nothing but letters that look like ASCII: `с`, `хор`, `και`."""
-_WORDS = re.compile(r"\S+")
-_RUNS = re.compile(r"[^\W_]+|[\W_]")
+_WORDS = lazy_pattern(r"\S+")
+_RUNS = lazy_pattern(r"[^\W_]+|[\W_]")
 
 
 def mark_lookalikes(text: str, *, prose: bool = False) -> str:
@@ -264,11 +266,11 @@ def _is_secret_key(key: str) -> bool:
 
 # Display of file names and lines as text that is safe to show and stays on its line.
 
-LINE_LIMIT: Final = 500
+MATCH_CHARACTERS: Final = 500
 """Characters of a line that are shown; a longer one is cut round its match."""
 _ODD: Final = r"\x7f-\x9f\"\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-_PLAIN_NAME: Final = re.compile(rf"[^\x00-\x1f{_ODD}]+")
-_PLAIN_NAMES: Final = re.compile(rf"[^\x00-\x09\x0b-\x1f{_ODD}]+")
+_PLAIN_NAME: Final = lazy_pattern(rf"[^\x00-\x1f{_ODD}]+")
+_PLAIN_NAMES: Final = lazy_pattern(rf"[^\x00-\x09\x0b-\x1f{_ODD}]+")
 _ESCAPES: Final = {0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r"}
 
 
@@ -297,7 +299,7 @@ def _escape_letter(letter: str) -> str:
     return _ESCAPES.get(code) or "".join(f"\\{byte:03o}" for byte in letter.encode("utf-8", "surrogateescape"))
 
 
-def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = LINE_LIMIT) -> str:
+def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = MATCH_CHARACTERS) -> str:
     """Return a line with `>> <<` round each match; what is over the limit is cut, the first match staying in sight."""
     if not text.isascii() and any(low == high for low, high in places):
         places = _between_letters(text, places)

@@ -37,6 +37,10 @@ class SeenContents:
         while self._size > ALL_BYTES:
             self._size -= len(self._contents.pop(next(iter(self._contents))))
 
+    def is_held(self, digest: str, content: bytes) -> bool:
+        """Say whether this very content is held under a digest: then it need not be worked out again."""
+        return self._contents.get(digest) == content
+
     def get(self, digest: str) -> bytes | None:
         """Return a content seen in this process or, where a history is kept, in an earlier one."""
         found = self._contents.get(digest)

@@ -23,11 +23,12 @@ from surehand.registry.resolve import problems as unmet
 
 _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
-    "close", "at_once",
+    "close", "at_once", "check_at_once",
 )  # fmt: skip
 _FLAGS: Final = ("read_only", "concurrency_safe", "preview_when_asked", "must_try")
-_get_options: Final = attrgetter("aliases", "timeout_s", "where", "pure", "output_schema", *_FLAGS, *_FUNCTIONS)
-_NO_OPTIONS: Final = ((), None, None, False, None, False, False, True, False, *(None for _ in _FUNCTIONS))
+_get_options: Final = attrgetter(*_FLAGS, "pure", "aliases", "timeout_s", "where", "output_schema", *_FUNCTIONS)
+_NO_FLAGS: Final = (False, False, True, False, False)
+_NO_OPTIONS: Final = (*_NO_FLAGS, (), None, None, None, *(None for _ in _FUNCTIONS))
 """What a tool has that says no more than it must, in the same order."""
 
 
@@ -171,6 +172,10 @@ class Registry:
         """Return the description of a tool, without loading it where possible."""
         real = self.resolve(name)
         return None if real is None else _info_of(self._entries[real], session)
+
+    def cards(self) -> list[Tool | ToolInfo]:
+        """Return what is at hand of every tool."""
+        return [card for entry in self._entries.values() if (card := entry.tool or entry.info) is not None]
 
     def infos(self, session: Session | None = None, **wanted: Any) -> list[ToolInfo]:
         """Return the descriptions of all tools, in order of registration; keywords select by metadata.
@@ -352,7 +357,8 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    if not all(map(is_, _get_options(tool), _NO_OPTIONS)):  # looked at one by one only where there are some
+    options = _get_options(tool)  # looked at one by one only where there are some; 0 equals False and is no flag
+    if options != _NO_OPTIONS or not all(map(is_, _NO_FLAGS, options)):
         found += _find_option_problems(tool)
     return found + tool.arguments.problems()
 

@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
+from surehand.core.text import lazy_pattern
+
 # A tool's name may hold blanks, dots and slashes; a range begins with the first comparison sign after it.
-_RANGE: Final = re.compile(r"\s*(?P<range>(?:===|==|~=|!=|<=|>=|<|>).*)$", re.DOTALL)
+_RANGE: Final = lazy_pattern(r"\s*(?P<range>(?:===|==|~=|!=|<=|>=|<|>).*)$", re.DOTALL)
 
 
 class Described(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -80,9 +80,8 @@ class Cards(Protocol):
 
     version: int
 
-    def __iter__(self) -> Iterator[str]: ...
-    def card(self, name: str) -> Tool | ToolInfo | None:
-        """Return a tool, or what is known of it before it is loaded."""
+    def cards(self) -> list[Tool | ToolInfo]:
+        """Return every tool, or what is known of it before it is loaded."""
         ...
 
 
@@ -104,8 +103,7 @@ class SearchIndex:
     def search(self, query: str, limit: int = 10, keep: Callable[[str], bool] | None = None) -> list[Match]:
         """Return the best matches, best first; equal ones in the order of registration."""
         if self._version != self._source.version:
-            cards = [card for name in self._source if (card := self._source.card(name)) is not None]
-            self._built, self._version = _Index(cards), self._source.version
+            self._built, self._version = _Index(self._source.cards()), self._source.version
         return self._built.search(query, limit, keep)
 
     def names(self, query: str, limit: int = 10, keep: Callable[[str], bool] | None = None) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from surehand.core.errors import ToolFailure
@@ -142,6 +143,7 @@ class Glob:
         return lambda folder, names: [name for name in names if fits(folder + name)]
 
 
+@lru_cache(maxsize=256)
 def compile_glob(pattern: str) -> Glob:
     """Compile a pattern relative to some folder; raise ToolFailure for one that leaves it."""
     plain = tuple(_relative(each) for each in expand(pattern))

@@ -47,7 +47,7 @@ NEEDS_PCRE2: Final = lazy_pattern(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGg
 PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
 """Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
 SHORTENED: Final = (*PRINTING, "--max-columns=2000", "--max-columns-preview")
-"""The same with the beginning of long lines alone, and no list of the millions of matches one of them may hold."""
+"""As PRINTING, but lines are shortened and match positions are not listed: a line may hold millions."""
 _OMITTED: Final = lazy_pattern(rb" \[\.\.\. [^\[\]]*\]$")
 _PRINTED: Final = lazy_pattern(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
 _COUNT: Final = lazy_pattern(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
@@ -124,7 +124,7 @@ class Pattern:
 
     @property
     def literal(self) -> bytes:
-        """The bytes every match is, for a pattern that is plain text; empty for any other."""
+        """The exact bytes of every match, if the pattern is plain text; otherwise empty."""
         if self.ignore_case or not _PLAIN_TEXT.fullmatch(self.text):
             return b""
         return self.text.replace("\\", "").encode()
@@ -222,7 +222,7 @@ def _read(fd: int, deadline: float) -> Iterator[bytes]:
 
 
 def messages(chunks: Iterator[bytes]) -> Generator[tuple[str, dict[str, Any]]]:
-    """Yield kind and content of each JSON message; of one that is too long only what its ends tell."""
+    """Yield kind and content of each JSON message; of one that is too long only its beginning and end are read."""
     pending = bytearray()
     dropped = False
     for chunk in chunks:

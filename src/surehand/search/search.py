@@ -2,8 +2,8 @@
 
 How a search goes depends on how large the tree turns out to be:
 
-- A small one is walked here to its end, and its files are named to `rg`. Where the pattern is plain text, those that do
-  not have it are left out: all of them where it would find nothing.
+- A small one is walked here to its end, and its files are named to `rg`. Where the pattern is plain text, files
+  without it are skipped; if none has it, `rg` is not started.
 - Of a large one the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
   lines of every file on all cores, which is as much work as finding them; sorted by path the counts say which few
   files hold the lines asked for, and only those are searched again for their text.
@@ -207,8 +207,8 @@ T = TypeVar("T")
 SMALL: Final = 600
 """Files up to which a tree is walked here."""
 PROBE: Final = 24
-"""Files whose lines are read at once, and of a large tree those tried first. More are counted before: most have no
-match, and each might have as many as are needed of all."""
+"""Up to this many files are read at once, and so many of a large tree are tried first. With more, matches are counted
+first: most files have none."""
 DEADLINE_S: Final = 20.0
 LITTLE: Final = 4 << 20
 """Bytes of files up to which their lines are read in one run, without counting first where they are."""

@@ -1,4 +1,4 @@
 """Floor 2, plug-ins: the built-in tools.
 
-A tool's module exports `TOOLS`; the others are parts of one. `apply_patch` is the application's own tool.
+Modules with `TOOLS` are tools; the others are helpers of one. `apply_patch` is not listed: the application adds it.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands import input_prompts
@@ -14,6 +13,7 @@ from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.core.tool import Preview, Tool
 from surehand.files.protected_paths import inside
 from surehand.git.calls import GitCall, parse_call
@@ -52,6 +52,9 @@ def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
     """Return the variables under which a command that only reads runs."""
     reading = only_reading(ctx.session.keep(SHELLS).git_settings)
     return reading | quiet_variables(each.words for each in understand_call(args, ctx).commands)
+
+
+_TAKES_BUILTIN: Final = lazy_pattern(r"\bbuiltin\s*\(|\bfunction\s+builtin\b")
 
 
 def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
@@ -136,7 +139,7 @@ def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
     return ""
 
 
-_SHOWS_CHANGES: Final = re.compile(r"-[a-zA-Z]*v[a-zA-Z]*|--verb.*")
+_SHOWS_CHANGES: Final = lazy_pattern(r"-[a-zA-Z]*v[a-zA-Z]*|--verb.*")
 """Options with which `git status` prints what has changed, too."""
 
 
@@ -255,6 +258,7 @@ async def _in_memory(
         text = f"{before} builtin eval {quoted(args.command)}"
     async with shells.turn:
         shell, outcome.note = await shells.shell_with_memory()
+        shell.may_lie |= _TAKES_BUILTIN.search(args.command) is not None
         feeds = (printed.stdout.feed, printed.stderr.feed)
         step = await shell.run(
             text, session.cwd, *feeds, time_s(args, ctx), change_log, remembers=_may_remember(args, ctx)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
 
 BESIDE_BYTES: Final = 900_000
-"""From this size on the new bytes are hashed and described in a thread, while they are written."""
+"""From this size on the new bytes are hashed in a thread, while they are written."""
+_CLOSE_BESIDE_BYTES: Final = 8_000_000
+"""From this size on freeing a file's blocks takes longer than handing that to a thread."""
 T = TypeVar("T")
 
 
@@ -30,8 +32,11 @@ def start_beside(session: Session, size: int, work: Callable[[], T]) -> Callable
         return lambda: outcome
 
 
-def close_beside(session: Session, fd: int) -> None:
-    """Close the last descriptor of a large file that was replaced: its blocks are freed then, which takes its time."""
+def close_beside(session: Session, fd: int, size: int) -> None:
+    """Close the last descriptor of a file that was replaced: its blocks are freed then, of a large one in a thread."""
+    if size < _CLOSE_BESIDE_BYTES:
+        os.close(fd)
+        return
     held = [fd]
 
     def close() -> None:

@@ -10,7 +10,7 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
 from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
-from surehand.tools.edit_checks import EDIT_CHECKS
+from surehand.tools.edit_checks import EDIT_CHECKS, look_at_once
 from surehand.tools.file_write import FileWrite, Replace, locate
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
@@ -40,6 +40,11 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
     return [f"file:{locate(ctx, ctx.resolve(args.file_path))[1]}"]
 
 
+def check_at_once(args: EditArgs, ctx: ToolContext) -> bool:
+    """Check the edit of a small file that lies in memory; False where there is anything to wait for, or to explain."""
+    return not args.replace_all and look_at_once(_open(args, ctx))
+
+
 def check(args: EditArgs, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
     _open(args, ctx).check_before_question(EDIT_CHECKS)
@@ -65,6 +70,7 @@ TOOLS: tuple[Tool, ...] = (
         args=EditArgs,
         run=run,
         check=check,
+        check_at_once=check_at_once,
         preview=preview,
         effects=effects,
         resources=resources,

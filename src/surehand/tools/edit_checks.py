@@ -1,4 +1,4 @@
-"""The checks of an edit: nine layers every write passes, as a table: each has its number, and says why it refuses.
+"""The checks of Edit and Write. An edit passes nine layers, a write those that apply to a whole file.
 
 | layer | check | number |
 |---|---|---|
@@ -21,10 +21,11 @@ from typing import Any, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
-from surehand.core.read_state import Seen
+from surehand.core.read_state import Seen, digest_of
 from surehand.core.secrets import is_secret
 from surehand.files.diff import text_diff
 from surehand.files.encodings import PAIRS, is_weak_guess
+from surehand.files.opening import open_at_once, read_at_once
 from surehand.files.paths import missing_message, near_names
 from surehand.files.splices import fold_rounds
 from surehand.files.streamed import LARGE_CHARACTERS, WINDOW_BYTES, Bytes, EncodedText, LargeBytes, Part
@@ -54,6 +55,8 @@ _DIFF_LINES: Final = 120
 _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
 """How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
 _LONGEST_BOM: Final = 4
+_AT_ONCE_BYTES: Final = 64 * 1024
+"""The largest file, and text in it, that an edit is checked in without a thread."""
 
 
 @frozen
@@ -488,3 +491,41 @@ WRITE_CHECKS: Final[tuple[Check, ...]] = (
     Check(8, unchanged_since_read),
     Check(6, content_encoded),
 )
+
+
+def look_at_once(write: FileWrite) -> bool:
+    """Run the layers without a wait: for one edit of a small file that lies in memory, and is as it was read.
+
+    False leaves it to a thread; so does a text that is not there once, as finding out why may take its time.
+    """
+    ctx, edit = write.ctx, write.edits[0]
+    seen = ctx.session.read_state.get(write.real)
+    if seen is None or not seen.digest or write.outside:
+        return False
+    if max(seen.size, len(edit.old), len(edit.new)) > _AT_ONCE_BYTES:
+        return False
+    source = open_at_once(write.path, ctx) if ctx.session.main.buffers is None else None
+    if source is None:
+        return False
+    with source:
+        data = read_at_once(source.fd, seen.size) if source.size == seen.size and source.real == write.real else None
+        if data is None or not _holds_once(data, edit.old):
+            return False
+        if not seen.untouched(source.stat) and digest_of(data) != seen.digest:
+            return False
+        write.fd, write.status, write.data, write.digest = source.fd, source.stat, data, seen.digest
+        write.check(EDIT_CHECKS)
+        write.keep()
+    write.fd = -1
+    write.looked.append(write)
+    return True
+
+
+def _holds_once(data: bytes, text: str) -> bool:
+    """Say whether a text stands in UTF-8 bytes once, as it is spelled; an empty one stands everywhere."""
+    try:
+        data.decode()
+        spelled = text.encode()
+    except UnicodeError:
+        return False
+    return (at := data.find(spelled)) >= 0 > data.find(spelled, at + 1)

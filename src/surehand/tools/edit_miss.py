@@ -19,7 +19,7 @@ _SHOWN_LIMIT: Final = 4000
 _FUZZY_LIMIT: Final = 400_000
 _LIKENESS: Final = 55.0
 _SAME_PLACE: Final = 60.0
-"""How much alike, in percent, the new text must be to the old one to be taken for it."""
+"""How similar (%) old and new text must be for the new one to count as already applied."""
 _COMPARED: Final = 2000
 """Characters of a text that are compared."""
 
@@ -221,7 +221,7 @@ def _offsets(text: str) -> list[int]:
 
 
 def _window(lines: list[str], wanted: list[str]) -> int | None:
-    """Return the first line from which `wanted` stands, its first and last line possibly a part of theirs."""
+    """Return the index of the first line where `wanted` matches; its first and last line may match part of a line."""
     if len(wanted) == 1:
         return next((index for index, line in enumerate(lines) if wanted[0] and wanted[0] in line), None)
     first, middle, last = wanted[0], wanted[1:-1], wanted[-1]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final, Self
 
 from surehand.core.errors import ToolFailure
@@ -63,7 +64,9 @@ if TYPE_CHECKING:
 
 _LOOKED: Final = "looked at"
 _HELD_WHILE_ASKED_BYTES: Final = 256 * 1024
-"""The largest file whose content stays in memory while somebody is asked about its change."""
+"""The largest file whose content stays in memory while somebody is asked about its change, however long."""
+_HELD_LARGER_S: Final = 1.0
+"""How long that of a larger one does: for the answer of a program, not of a person."""
 _PLACES_WHILE_ASKED: Final = 1000
 """The most places found in a larger file that are remembered meanwhile."""
 SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
@@ -93,6 +96,10 @@ class CheckedFile:
     diff: str = ""
     """The diff of the edits under the name `path`, if a preview needed it."""
     line: int = 0
+
+    def let_go(self) -> None:
+        """Hold the content no longer."""
+        self.data = None
 
 
 CHECKED_FILES: Final[Kept[dict[str, CheckedFile]]] = Kept("checked_files", make=lambda session: {})
@@ -177,25 +184,33 @@ class FileWrite:
 
         Where nobody is asked, those of a small file's edit run once, under the lock, a moment later.
         """
-        if self.ctx.unasked and not self.makes_folders and self._was_small:
+        if self.looked or (self.ctx.unasked and not self.makes_folders and self._was_small):
             return
         if self.outside:
             self.look(tuple(each for each in checks if each.layer < 2))
         elif len(self.look(checks).data) <= _HELD_WHILE_ASKED_BYTES:
-            self.ctx.once(_LOOKED, lambda: self)
+            self.looked.append(self)
+
+    @property
+    def looked(self) -> list[FileWrite]:
+        """The write of this call that its check has looked at, if it did."""
+        return self.ctx.once(_LOOKED, list[FileWrite])
 
     def preview(self, checks: tuple[Check, ...]) -> Preview:
         """Say exactly what would change; nothing is written."""
-        looked: FileWrite | None = self.ctx.once(_LOOKED, lambda: None)  # by the check, a moment ago
-        write = looked or self.look(checks)
+        write = self.looked[-1] if self.looked else self.look(checks)
         shown = describe_preview(write)
-        kept = write._find_checked()
-        if kept is not None and isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES:
-            kept.data = None
-        if kept is None or (kept.data is None and (not kept.edits or len(kept.splices) > _PLACES_WHILE_ASKED)):
+        kept, loop = write._find_checked(), self.ctx.loop
+        larger = kept is not None and isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES
+        if kept is None or (larger and (not kept.edits or len(kept.splices) > _PLACES_WHILE_ASKED)):
             self.forget()
-        elif kept.edits:
+            return shown
+        if kept.edits:
             kept.path, kept.diff, kept.line = self.path, shown.diff, write.line
+        if larger and loop is not None:
+            loop.call_soon_threadsafe(loop.call_later, _HELD_LARGER_S, kept.let_go)
+        elif larger:
+            kept.let_go()
         return shown
 
     def commit(self, tool: str) -> ToolResult:
@@ -206,11 +221,11 @@ class FileWrite:
         if self.exists and self.is_unchanged:
             return make_unchanged_result(self)
         digest = start_beside(session, self.new_size, lambda: digest_parts(self.parts))
-        told = start_beside(session, self.new_size, lambda: describe_change(self))
+        told = cache(lambda: describe_change(self))  # while the disk is at work
         if self.on_disk is not None:
             told()
             _save_for_editor(self, history, self.on_disk)
-        change_id, status = _replace(self, history, tool, digest, told if self.new_size < BESIDE_BYTES else None)
+        change_id, status = _replace(self, history, tool, digest, told)
         status = _show_to_editor(self, status)
         seen = Seen.of(digest(), status, exact=exact_times(self.folder), encoding=self.named)
         self.made = []  # they hold the file now
@@ -225,14 +240,12 @@ class FileWrite:
         return make_result(self, change_id, seen.size, told())
 
     def _let_go(self) -> None:
-        """Close what is open. With its last descriptor a replaced file goes, and a large one takes its time."""
+        """Close what is open; with its last descriptor a replaced file goes."""
         self.forget()
-        if self.fd < 0 or self.status is None or self.status.st_size < BESIDE_BYTES:
-            self.close()
-            return
         held, self.fd = self.fd, -1
         self.close()
-        close_beside(self.ctx.session, held)
+        if held >= 0:
+            close_beside(self.ctx.session, held, self.status.st_size if self.status else 0)
 
     @property
     def is_unchanged(self) -> bool:
@@ -321,13 +334,10 @@ class FileWrite:
             raise os_failure(problem, self.path, "open") from None
         return True
 
-    def leave_folder(self) -> None:
-        """Close the folder, to enter it anew."""
-        os.close(self.folder)
-        self.folder = -1
-
     def open(self) -> None:
-        """Open the file and take its status; a missing one leaves `status` None."""
+        """Open the file and take its status, unless it is open; a missing one leaves `status` None."""
+        if self.fd >= 0:
+            return
         if not self.name:
             self.status = os.stat(self.real)  # the root of the file system, which stands in no folder
             return
@@ -377,8 +387,10 @@ class FileWrite:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
     def read(self) -> None:
-        """Read the whole file, unless a run of the checks before this one has read the same bytes."""
+        """Read the whole file, unless that is done, or a run of the checks before this one has read the same bytes."""
         assert self.status is not None
+        if self.digest:
+            return
         kept = self._find_checked()
         if kept is not None and kept.data is not None:
             self.data, self.digest = kept.data, kept.digest
@@ -444,7 +456,8 @@ class FileWrite:
 
     def forget(self) -> None:
         """Forget what an earlier run of the checks kept of the file."""
-        self.ctx.session.keep(CHECKED_FILES).pop(self.real, None)
+        if (kept := self.ctx.session.keep(CHECKED_FILES).pop(self.real, None)) is not None:
+            kept.let_go()
         self._copies.clear()
 
     @property
@@ -483,7 +496,8 @@ def _lock_folder(write: FileWrite) -> Generator[None]:
             if os.fstat(write.folder).st_nlink:
                 yield
                 return
-        write.leave_folder()
+        os.close(write.folder)
+        write.folder = -1
     raise os_failure(FileNotFoundError(errno.ENOENT, "its folder is removed again and again"), write.path, "write to")
 
 
@@ -528,7 +542,7 @@ def _replace(
     history: History,
     tool: str,
     digest: Callable[[], str],
-    meanwhile: Callable[[], object] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> tuple[str, os.stat_result]:
     """Write the change down, replace the file, confirm it; `meanwhile` runs while the disk is busy."""
     size, before = write.new_size, write.state_before
@@ -544,7 +558,7 @@ def _replace(
         after=write.parts,
         splices=write.splices,
     )
-    status = _put_or_abandon(write, history, pending, meanwhile or _do_nothing)
+    status = _put_or_abandon(write, history, pending, meanwhile)
     if known is not None:
         history.commit(pending)
         return pending.id, status
@@ -555,10 +569,6 @@ def _replace(
 
 def _mode(path: str) -> int:
     return stat.S_IMODE(os.stat(path).st_mode)
-
-
-def _do_nothing() -> None:
-    """Leave the time that the disk takes unused."""
 
 
 def _put_or_abandon(

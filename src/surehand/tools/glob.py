@@ -12,6 +12,7 @@ from surehand.core.record import Args, Field
 from surehand.core.text import format_count
 from surehand.core.tool import Tool
 from surehand.files.opening import open_folder
+from surehand.files.paths import real_path
 from surehand.files.sanitize import shown_names
 from surehand.search.globs import compile_glob, explain_extended, split_pattern
 from surehand.search.listing import Listing
@@ -70,7 +71,7 @@ def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
     with open_folder(path, ctx) as folder:
         walk = Walk(
             os.fsencode(folder.real),
-            stop=os.fsencode(os.path.realpath(ctx.session.workspace)),
+            stop=os.fsencode(real_path(ctx.session.workspace)),
             ignore=not args.include_ignored,
             excludes=not args.include_ignored,
             keeps_out=ctx.session.keeps_out,

@@ -14,6 +14,7 @@ from surehand.core.record import Args, Field, hide_default
 from surehand.core.text import format_count
 from surehand.core.tool import Tool
 from surehand.files.opening import SECRET_LINKS, open_file, open_folder
+from surehand.files.paths import real_path
 from surehand.files.sanitize import marked_line, shown_name
 from surehand.search.file_filter import file_filter
 from surehand.search.globs import explain_extended
@@ -98,7 +99,7 @@ def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
 def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
     place = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_folder(path, ctx) as folder:
-        workspace = os.fsencode(os.path.realpath(ctx.session.workspace))
+        workspace = os.fsencode(real_path(ctx.session.workspace))
         real, keeps_out = os.fsencode(folder.real), ctx.session.keeps_out
         walk = Walk(real, stop=workspace, keeps_out=keeps_out, fd=folder.fd)
         chosen = file_filter(args.glob, args.type, place.prefix)

@@ -24,7 +24,7 @@ from surehand.core.session import Kept
 from surehand.core.text import format_count
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
-from surehand.files.lines import FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndex, LineIndexes
+from surehand.files.lines import BLOCK, FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndex, LineIndexes
 from surehand.files.openat2 import exact_times
 from surehand.files.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
@@ -111,7 +111,8 @@ def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
 
 def _empty(source: Source, ctx: ToolContext, held: bytes | None = b"") -> ToolResult:
     _remember(source, ctx, held)
-    return ToolResult(data=_facts(source, "empty") | {"content": ""}, output="File exists but is empty")
+    data, meta = _facts(source, "empty") | {"content": ""}, {"origin": source.origin}
+    return ToolResult(data=data, output="File exists but is empty", meta=meta)
 
 
 def _binary(source: Source, found: Found) -> ToolFailure:
@@ -144,7 +145,7 @@ def at_once(args: ReadArgs, ctx: ToolContext) -> ToolResult | None:
             result = _lines(source, FirstBytes(first, source.size), head, held, args, ctx)
         except BlockingIOError:
             return None
-    return result.with_meta(origin=source.origin)
+    return result
 
 
 def _text(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> ToolResult:
@@ -164,7 +165,8 @@ def _lines(
     saved: bool = True,
 ) -> ToolResult:
     named = _find_named_encoding(source, args, ctx)
-    index = ctx.session.keep(INDEXES).of(source.stat) if saved else LineIndex()
+    # A small file is looked through sooner than its index is found.
+    index = ctx.session.keep(INDEXES).of(source.stat) if saved and source.size > BLOCK else LineIndex()
     file = TextFile(bytes_, head, index, named)
     page = file.page(args.offset, args.limit, _budget(ctx))
     if page is None and args.offset == 0:  # nothing but a byte order mark
@@ -183,7 +185,7 @@ def _lines(
     }
     unsaved = () if saved else ("(as it is in the editor; not saved yet)",)
     output = "\n\n".join((page.numbered, *unsaved, *_notes(source, page, total)))
-    return ToolResult(data=data, output=output, meta=_note_truncated(page.more))
+    return ToolResult(data=data, output=output, meta={"origin": source.origin} | _note_truncated(page.more))
 
 
 def _find_unsaved(source: Source, ctx: ToolContext) -> bytes | None:
@@ -250,8 +252,10 @@ def _remember(
     """Note in the session what was seen; see the rule above for when the whole file is hashed."""
     before = ctx.session.read_state.get(source.real)
     if held is not None:
-        digest = digest_of(held)
-        ctx.session.keep(SEEN).remember(digest, held)
+        contents = ctx.session.keep(SEEN)
+        same = before is not None and contents.is_held(before.digest, held)
+        digest = before.digest if before is not None and same else digest_of(held)
+        contents.remember(digest, held)
     elif before is not None and before.digest and before.untouched(source.stat):
         digest, whole = before.digest, whole or before.whole
     else:

@@ -1,4 +1,4 @@
-"""The change_log of one call: what every file the command is about to change held before, kept at the moment before.
+"""Change recorder of one call: what every file the command is about to change held before, kept at the moment before.
 
 The kernel holds the changing system call until we have answered, so a copy made here is exact; the command itself
 writes the real file at once, and everybody sees it. Nothing is paid by calls that only read.

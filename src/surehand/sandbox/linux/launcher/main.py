@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
@@ -197,6 +198,7 @@ def _has_ended(owner: int) -> bool:
 
 def main() -> None:
     """Serve the commands of one session until its owner goes."""
+    gc.disable()  # there are no cycles here, and a look for them copies every page that a fork has shared
     number = int(sys.argv[1])
     os.closerange(3, number)  # whatever the program left open is no business of a command
     os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))

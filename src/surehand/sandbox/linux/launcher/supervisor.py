@@ -227,9 +227,9 @@ class Supervisor:
             if time.monotonic() >= next_look:
                 self._look()
                 next_look = time.monotonic() + _WATCH_S
-            for descriptor, _ in events:
+            for descriptor, event in events:
                 if descriptor == self.listener:
-                    self._answer(poll)
+                    self._answer(poll, event)
                 elif descriptor == self.wake:
                     os.read(self.wake, 512)
                     self._collect()
@@ -238,9 +238,10 @@ class Supervisor:
                 else:
                     self._obey(poll)
 
-    def _answer(self, poll: select.epoll) -> None:
+    def _answer(self, poll: select.epoll, event: int) -> None:
         assert self.recorder is not None
-        if not self.recorder.answer(self.listener):
+        # Once nobody is left to report it says so without end, while the last of them is still on its way out.
+        if not event & select.EPOLLIN or not self.recorder.answer(self.listener):
             poll.unregister(self.listener)
 
     def _obey(self, poll: select.epoll) -> None:
