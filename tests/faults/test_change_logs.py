@@ -140,7 +140,7 @@ def test_a_command_that_had_ended_when_its_program_was_killed_is_in_the_log_as_r
     code = KILLED_BEFORE_IT_RECORDS + PROGRAM
     ended = subprocess.run([sys.executable, "-c", code, str(workspace), "echo new > a"], check=False)
     assert ended.returncode == -signal.SIGKILL
-    while True:  # its keeper ends just after it
+    while True:  # its supervisor ends just after it
         changes = surehand(workspace, "log")["changes"]
         if changes:
             break

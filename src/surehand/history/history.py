@@ -5,7 +5,7 @@
     change_id = history.commit(pending)
 
 A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` and writes all
-down with `record`, in one transaction: what is kept and in no entry of the log yet is pruned as unused.
+down with `record`, both in one transaction: contents that no entry of the log refers to are pruned.
 
 What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
 it down when the call has ended, and Undo makes it, newest first among the other changes:
@@ -112,7 +112,7 @@ class History(Store):
         """
         with self._lock:
             self._confirmed.append(pending.id)
-        self._bound()
+        self._prune_sometimes()
         return pending.id
 
     def complete(
@@ -134,7 +134,7 @@ class History(Store):
                 self.log.finish(pending.id, files)
         except ToolFailure as problem:
             self._note(f"change {pending.id} is made but not yet confirmed in the history: {problem}")
-        self._bound()
+        self._prune_sometimes()
         return pending.id
 
     def commit_reversal(self, pending: Pending) -> str:
@@ -149,7 +149,7 @@ class History(Store):
                     self.log.update_reversed(change)
         except ToolFailure as problem:
             return f"it is made, and will be confirmed in the history later: {problem}"
-        self._bound()
+        self._prune_sometimes()
         return ""
 
     def abandon(self, pending: Pending, folder: int, *, may_have_happened: bool = True) -> bool:
@@ -183,7 +183,7 @@ class History(Store):
             if not changes:
                 return ""
             id = self.log.add(replace(_entry(who, changes, "change", (), ""), state="done"))
-        self._bound()
+        self._prune_sometimes()
         return id
 
     def record_compensation(self, who: Author, compensation: Compensation, change_id: str = "") -> str:
@@ -295,12 +295,12 @@ class History(Store):
             return self.log.partial_undos()
 
     def describe_pruned(self) -> str:
-        """Say what the size limit has taken from the history, or return an empty text."""
+        """Say how many changes were pruned and why; empty if none were."""
         with self._hold_database():
             return self.log.fact("dropped")
 
     def share(self) -> History:
-        """Return this history for a session below its own: the last of those who use it closes it."""
+        """Share this history with a sub-session; the last user closes it."""
         with self._lock:
             self._users += 1
         return self
@@ -334,8 +334,8 @@ class History(Store):
         except (ToolFailure, OSError) as problem:
             self._note(str(problem))
 
-    def _bound(self) -> None:
-        """Keep to the limit from time to time; never fails, for the files are changed already."""
+    def _prune_sometimes(self) -> None:
+        """Prune from time to time, and after much new content. Never raises: the files are changed already."""
         self._recorded += 1
         if self._recorded % _CHECK_EVERY == 0 or self.contents.added > self._limit_bytes // 10:
             self.contents.added = 0
@@ -353,7 +353,10 @@ class History(Store):
         if self.size_bytes() <= limit_bytes:
             return 0
         with self.transaction():
-            dropped = prune_oldest(self.log, self.contents, limit_bytes)
+            size = f"{limit_bytes // (1024 * 1024)} MB"
+            own = limit_bytes == self._limit_bytes
+            why = f"the history is limited to {size} (history.limit_mb)" if own else f"the history was pruned to {size}"
+            dropped = prune_oldest(self.log, self.contents, limit_bytes, why)
         with self._hold_database():
             self._database.execute("PRAGMA incremental_vacuum").fetchall()
         return dropped

@@ -16,8 +16,8 @@ from surehand.state.read_database import open_to_read
 
 SEEN_ROWS: Final = 2000
 SEEN_BYTES: Final = 64 * 1024 * 1024
-FULL: Final = 0.9
-"""How much of the limit stays in use when the oldest have gone, and the most that one change may take."""
+PRUNED_SHARE: Final = 0.9
+"""Pruning stops at this share of the limit. One change may take at most as much."""
 _PRUNE_SEEN: Final = """
 DELETE FROM seen WHERE digest IN (SELECT digest FROM (
     SELECT digest, ROW_NUMBER() OVER latest AS rows, SUM(LENGTH(body)) OVER latest AS bytes
@@ -40,7 +40,7 @@ _COLUMNS: Final = (
 )
 VERSION: Final = 3
 _OF_TABLES: Final = 2
-"""The format that the tables above are of."""
+"""The schema version of the tables above."""
 _SCHEMA_3: Final = """
 CREATE INDEX change_kind ON change(kind, state);
 CREATE INDEX change_done ON change(number) WHERE state = 'done' AND kind != 'undo';
@@ -51,7 +51,7 @@ CREATE INDEX change_turn ON change(turn);
 """What an undo looks for, however long the history is: the latest of a kind, undos of a part of a change, and what came
 of a call or a turn."""
 PARTIAL_UNDOS: Final = "parts != '' AND +kind = 'undo' AND +state = 'done'"
-"""The sign before a column keeps SQLite from looking by it: most undos are of whole changes."""
+"""The `+` keeps SQLite from using that column's index: most undos are of whole changes."""
 _UPGRADES: Final = {
     1: """
 ALTER TABLE change ADD COLUMN main_session TEXT NOT NULL DEFAULT '';
@@ -105,7 +105,7 @@ class Unreadable(sqlite3.DatabaseError):
 def is_damaged(folder: str, problem: Exception) -> bool:
     """Say whether the database of a history folder will not get well by itself, as a locked one or a full disk may.
 
-    SQLite also calls a database malformed when a single read of it failed, so that is looked at anew.
+    SQLite also reports "malformed" after one failed read, so the file is checked again.
     """
     code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -320,7 +320,7 @@ class Log:
 
 
 _TOGETHER: Final = 256
-"""Files that stand in one line: while one is read or written, no other thread of the program goes on."""
+"""Files per JSON line. Parsing a line blocks all threads, so lines are short."""
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -381,11 +381,11 @@ def prune_seen(database: sqlite3.Connection) -> None:
     database.execute(_PRUNE_SEEN, (SEEN_ROWS, SEEN_BYTES))
 
 
-def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int) -> int:
-    """Drop changes until a tenth of the limit is free again, and write down how many have gone; return how many now."""
+def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int, why: str) -> int:
+    """Drop changes until a tenth of the limit is free, writing down how many have gone and why; return how many."""
     dropped = 0
     _forget_unused(log, store)  # what calls kept that were given up costs no change its place
-    while store.total() > limit_bytes * FULL:
+    while store.total() > limit_bytes * PRUNED_SHARE:
         # An eighth at a time; the newest stays, so that numbers are never given twice.
         count = log.count()
         oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)
@@ -397,11 +397,9 @@ def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int) -> int:
     if not dropped:
         return 0
     count = int(log.fact("dropped_count", "0")) + dropped
-    megabytes = limit_bytes // (1024 * 1024)
     changes = "older change was" if count == 1 else "older changes were"
-    text = f"{count} {changes} dropped: the history is limited to {megabytes} MB (history.limit_mb)"
     log.set_fact("dropped_count", str(count))
-    log.set_fact("dropped", text)
+    log.set_fact("dropped", f"{count} {changes} dropped: {why}")
     return dropped
 
 

@@ -20,7 +20,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.read_state import digest_of
 from surehand.history.contents import Contents, Stream
 from surehand.history.disk import HELD_BYTES, open_in
-from surehand.history.log import FULL, Log, connect, connect_to_read, is_damaged, prune_seen, set_aside
+from surehand.history.log import PRUNED_SHARE, Log, connect, connect_to_read, is_damaged, prune_seen, set_aside
 from surehand.history.words import FileState
 
 MEMORY_LIMIT_BYTES: Final = 256 * 1024 * 1024
@@ -51,7 +51,7 @@ class Store:
     @property
     def most_bytes(self) -> int:
         """The most one change may add: with more, it would push all others out."""
-        return int(self._limit_bytes * FULL)
+        return int(self._limit_bytes * PRUNED_SHARE)
 
     def _connect(self) -> None:
         try:
