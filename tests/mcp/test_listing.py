@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp import Client
 from surehand import Settings, Surehand, tool
 from surehand.core.names import plain_names, provider_safe
-from surehand.mcp.server.calls import CORE
+from surehand.mcp.server.calls import LEAN_TOOLS
 from surehand.mcp.server.serving import Serving
 from surehand.policy import trust
 
@@ -59,9 +59,9 @@ async def test_the_usual_listing_is_lean_and_under_plain_names(tmp_path: Path) -
     trust.add_trust(str(tmp_path))
     async with served(tmp_path) as client:
         shown = await shapes(client)
-        assert [name for name in shown if name != "greet"] == sorted(CORE, key=list(shown).index)
-        assert set(shown) == {*CORE, "greet"}  # what somebody brought in is always shown
-        core = [shown[name] for name in CORE]
+        assert [name for name in shown if name != "greet"] == sorted(LEAN_TOOLS, key=list(shown).index)
+        assert set(shown) == {*LEAN_TOOLS, "greet"}  # what somebody brought in is always shown
+        core = [shown[name] for name in LEAN_TOOLS]
         told = [{key: each[key] for key in ("name", "description", "inputSchema")} for each in core]
         assert compact(told) < LISTED_BYTES
         assert [each["name"] for each in core if "outputSchema" not in each] == ["Read"]  # its answer is a text
@@ -76,7 +76,7 @@ async def test_the_usual_listing_is_lean_and_under_plain_names(tmp_path: Path) -
 async def test_all_tools_are_listed_when_asked_for_but_none_that_cannot_work(tmp_path: Path) -> None:
     async with served(tmp_path, "--tools", "all") as client:
         shown = await shapes(client)
-        assert {*CORE, "NotebookEdit", "WebSearch", "ToolCreate", "time_now", "fs_list_dir"} <= set(shown)
+        assert {*LEAN_TOOLS, "NotebookEdit", "WebSearch", "ToolCreate", "time_now", "fs_list_dir"} <= set(shown)
         assert not {"Agent", "ToolSearch"} & set(shown)
         assert not [name for name in shown if name.startswith("fs_read_file")]  # Read does that
         assert shown["time_now"]["title"] == "time.now"
@@ -91,7 +91,7 @@ async def test_tools_that_are_named_are_all_there_is(tmp_path: Path) -> None:
         assert refused.is_error
         assert not (tmp_path / "x").exists()
     async with served(tmp_path, "--tools", "core", "calculate") as client:
-        assert {*CORE, "calculate"} == set(await shapes(client))
+        assert {*LEAN_TOOLS, "calculate"} == set(await shapes(client))
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -281,6 +281,18 @@ async def test_workspace_files_and_the_session_log_are_resources(connect: Connec
         assert "tidy up" in prompt.messages[0].content.text
 
 
+@pytest.mark.filterwarnings("ignore:resources/")
+async def test_a_client_may_follow_only_so_many_resources(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surehand.mcp.server.resources.MAX_SUBSCRIPTIONS", 3)
+    async with connect("legacy") as client:
+        for number in (1, 2, 3, 3):
+            await client.subscribe_resource(f"workspace:///{number}.txt")
+        with pytest.raises(MCPError, match="may subscribe to 3 resources"):
+            await client.subscribe_resource("workspace:///4.txt")
+        await client.unsubscribe_resource("workspace:///1.txt")
+        await client.subscribe_resource("workspace:///4.txt")
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_files_outside_the_workspace_are_refused(connect: Connect, era: str, tmp_path: Path) -> None:
     outside = tmp_path / "other"

@@ -31,7 +31,7 @@ class Configured:
 
     @property
     def fingerprint(self) -> str:
-        """What its tools were approved with: another command or address is another server."""
+        """Identifies the server that was approved; a new command or address counts as a new server."""
         own = self.settings
         facts = json.dumps([own.command, list(own.args), sorted(own.env), own.url], ensure_ascii=True)
         return hashlib.sha256(facts.encode()).hexdigest()[:16]

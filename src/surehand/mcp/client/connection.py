@@ -190,7 +190,7 @@ class Connection:
             try:
                 async with asyncio.timeout(patience_s):
                     await client.__aenter__()
-                    # Answers are held to the server's promise by the tool, within bounds; here it would be on the loop.
+                    # The tool validates answers, in a thread and within bounds; here it would block the event loop.
                     client.session.validate_tool_result = _not_validated
                     tools = await self._list_page(client)
             except TimeoutError:

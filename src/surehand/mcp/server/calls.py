@@ -220,10 +220,10 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
 # The listing of tools: which of them an MCP client is shown, how much of each is described, and under which names.
 #
 # A model pays for every listed tool with each request, and most clients show it all that a server lists. So the listing
-# is lean unless somebody asks for more: the tools that nearly all work is done with. The rest can be called by name all
-# the same, where `--tools` names nothing.
+# is lean unless somebody asks for more: the tools that nearly all work is done with. The rest can still be
+# called by name, unless `--tools` names some.
 
-CORE: Final = (
+LEAN_TOOLS: Final = (
     "Bash",
     "Read",
     "Edit",
@@ -243,15 +243,15 @@ CORE: Final = (
 _RARE_ARGS: Final = {"Undo": frozenset({"turns", "to", "session", "all", "all_sessions"})}
 """Arguments that the lean listing leaves out: a client has no turns, and names no other sessions."""
 _INSTEAD: Final = {"fs.read_file": "Read"}
-"""Tools that are not listed beside the one that does the same and more."""
+"""Tools left out of the listing if a better one is listed (old: better)."""
 
 
 @frozen
 class Listing:
-    """Which tools are shown: `allow` narrows what may be called at all, `beyond` is left out of a lean listing."""
+    """Which tools are shown. `allow`: what may be called. `unlisted`: callable, but not listed in a lean listing."""
 
     allow: tuple[str, ...] = ()
-    beyond: frozenset[str] = frozenset()
+    unlisted: frozenset[str] = frozenset()
     lean: bool = False
 
     @classmethod
@@ -260,23 +260,23 @@ class Listing:
         if "all" in words:
             return cls()
         if not words:
-            return cls(beyond=frozenset(builtin) - frozenset(CORE), lean=True)
-        return cls(tuple(each for word in words for each in (CORE if word == "core" else (word,))), lean=True)
+            return cls(unlisted=frozenset(builtin) - frozenset(LEAN_TOOLS), lean=True)
+        return cls(tuple(each for word in words for each in (LEAN_TOOLS if word == "core" else (word,))), lean=True)
 
     def infos(self, selection: Selection) -> list[ToolInfo]:
         """Return the tools listed for a client, without those that cannot work for it."""
-        beyond = frozenset[str]() if selection.allow else self.beyond  # somebody has chosen already
+        unlisted = frozenset[str]() if selection.allow else self.unlisted  # somebody has chosen already
         infos = selection.infos()
         names = {info.name for info in infos}
         agents = selection.session is not None and selection.session.agents is not None
         left_out = {"ToolSearch", *(() if agents else ("Agent",))}
         left_out |= {name for name, better in _INSTEAD.items() if better in names}
-        return [info for info in infos if info.name not in beyond and info.name not in left_out]
+        return [info for info in infos if info.name not in unlisted and info.name not in left_out]
 
     def shape(self, info: ToolInfo, name: str) -> dict[str, Any]:
         """Return a tool as `tools/list` shows it."""
         shape = convert.tool_shape(info, name)
-        if self.lean and info.name in CORE:
+        if self.lean and info.name in LEAN_TOOLS:
             shape["inputSchema"] = _shorten(shape["inputSchema"], _RARE_ARGS.get(info.name, frozenset()))
         return shape
 

@@ -31,6 +31,8 @@ Render = Callable[[Mapping[str, str]], "Sequence[Message] | Awaitable[Sequence[M
 Complete = Callable[[str, str, str], Sequence[str]]
 """`complete(prompt name or resource template, argument, beginning)` returns the values that fit."""
 LOG: Final = "surehand://session/log"
+MAX_SUBSCRIPTIONS: Final = 1000
+"""Per client: each URI of a template is another, and every one is kept."""
 
 INSTRUCTIONS: Final = (
     "Tools over one workspace. Read a file before you Edit or Write it; use Glob and Grep to find things, not Bash. "
@@ -173,8 +175,11 @@ class _Offered:
 
     async def subscribe(self, ctx: Any, params: Any) -> dict[str, Any]:
         client = await self._serving.client(ctx)
-        self._resource(str(params.uri))
-        client.subscribed[str(params.uri)] = ctx.session
+        uri = str(params.uri)
+        self._resource(uri)
+        if uri not in client.subscribed and len(client.subscribed) >= MAX_SUBSCRIPTIONS:
+            raise convert.invalid(f"a client may subscribe to {MAX_SUBSCRIPTIONS} resources; unsubscribe from some")
+        client.subscribed[uri] = ctx.session
         return {}
 
     async def unsubscribe(self, ctx: Any, params: Any) -> dict[str, Any]:

@@ -243,7 +243,7 @@ class Serving:
             if tool is None:
                 return convert.result_shape(result, None)
             promised = _promised_schema(tool.name, promise := tool.promise, ctx, client)
-            return convert.result_shape(result, promised, () if promised is promise else TEXTS.get(tool.name, ()))
+            return convert.result_shape(result, promised, () if promised is promise else TEXT_KEYS.get(tool.name, ()))
 
         return await self.answer(ctx, params, client, identity, work, name, params.arguments or {})
 
@@ -272,15 +272,15 @@ class Serving:
 
 TEXT_READERS: Final = frozenset({"claude-code"})
 """Clients that show their model the structure of an answer in place of its text."""
-TEXTS: Final[Mapping[str, Sequence[str]]] = {"Read": ("content", "cells", "text"), "fs.read_file": ("content",)}
-"""Built-in tools whose answer is a text, which is sent once and as content, and which of their data repeat it."""
+TEXT_KEYS: Final[Mapping[str, Sequence[str]]] = {"Read": ("content", "cells", "text"), "fs.read_file": ("content",)}
+"""Built-in tools that answer with text: it is sent once, as content. The values are the data keys that repeat it."""
 
 
 def _promised_schema(name: str, schema: Schema | None, ctx: Any, client: Client) -> Schema | None:
     """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
     known = getattr(ctx.session, "client_params", None)
     reads_text = known is not None and known.client_info.name in TEXT_READERS
-    if schema is None or not (reads_text or name in TEXTS):
+    if schema is None or not (reads_text or name in TEXT_KEYS):
         return schema
     own = client.app.selection.source.is_deferrable(name) and not name.startswith("mcp__")
     return None if own else schema
