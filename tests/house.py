@@ -17,6 +17,7 @@ SHORT = 250
 KEPT_APART = {
     "surehand.acp.updates": "messages to the editor, beside the conversation",
     "surehand.agent.compaction": "a subject of its own, searched for by this word",
+    "surehand.cli.ask": "one file a command",
     "surehand.cli.completion": "one file a command",
     "surehand.cli.demo": "one file a command",
     "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
@@ -25,6 +26,7 @@ KEPT_APART = {
     "surehand.providers.anthropic": "one file a vendor",
     "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
+    "surehand.shell.programs.packages": "one file a family, loaded when it is needed",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",
 }
 """Modules of one importer that are an idea of their own all the same, and why."""

@@ -134,7 +134,10 @@ def test_settings_made_in_a_program_are_refused_in_the_same_words(raw: Any) -> N
 
 
 def test_what_may_be_a_secret_is_not_repeated(tmp_path: Path) -> None:
-    write_user("[mcp_servers.a]\nenv = 'TOKEN=hush'\n[mcp_servers.b]\nheaders = {Authorization = ['hush']}\n")
+    write_user(
+        "[mcp_servers.a]\nenv = 'TOKEN=hush'\n[mcp_servers.b]\nheaders = {Authorization = ['hush']}\n"
+        "[mcp_servers.c]\nclient_secret = ['hush']\n"
+    )
     with pytest.raises(SettingsError) as caught:
         config.load(str(tmp_path))
     assert "mcp_servers.b.headers.Authorization is wrong: it must be a text" in str(caught.value)

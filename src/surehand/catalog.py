@@ -40,7 +40,7 @@ MODULES: Final[tuple[str, ...]] = (
 _FILE: Final = os.path.join(os.path.dirname(__file__), "catalog.json")
 
 
-def written() -> list[dict[str, Any]]:
+def build_rows() -> list[dict[str, Any]]:
     """Return the catalogue as it should be, from the tools themselves."""
     rows: list[dict[str, Any]] = []
     for module in MODULES:
@@ -52,7 +52,7 @@ def written() -> list[dict[str, Any]]:
 def write() -> None:
     """Write the catalogue anew."""
     with open(_FILE, "w", encoding="utf-8") as file:
-        json.dump(written(), file, indent=1, ensure_ascii=False)
+        json.dump(build_rows(), file, indent=1, ensure_ascii=False)
         file.write("\n")
 
 

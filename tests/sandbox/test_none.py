@@ -163,7 +163,7 @@ async def test_another_sandbox_is_a_class_that_implements_the_protocol(
         kind = "jail"
 
         def abilities(self) -> Abilities:
-            return Abilities(otherwise="jail", why_not="no namespaces")
+            return Abilities(other_mechanism="jail", why_not="no namespaces")
 
         async def start(self, profile: SandboxProfile) -> PlainRunner:
             return JailedRunner(profile)

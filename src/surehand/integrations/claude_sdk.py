@@ -62,7 +62,7 @@ SDK_TOOLS: Final = frozenset(
         "Write",
     ]
 )
-"""The tools of the SDK's own that a tool of ours may have the name of."""
+"""The SDK's own tools, switched off if one of ours has the same name."""
 _log = logging.getLogger("surehand")
 Prompts: TypeAlias = Iterable[Prompt] | AsyncIterable[Prompt]
 """What is asked, one prompt after the other; a plain text is one prompt."""

@@ -65,7 +65,7 @@ class Reasoning:
 
 
 class ServedModel:
-    """A model behind a vendor's client: opened, asked and closed in one way, whatever the vendor."""
+    """A model behind a client library shaped like OpenAI's and Anthropic's (`APIError`, `client.base_url`)."""
 
     provider: str
     package: str

@@ -1,6 +1,6 @@
 """The table of providers: one row says all that choosing and opening a model needs to know of each.
 
-A new provider that speaks OpenAI's protocol is a row here, its name in the settings (`ModelSettings.provider`), and,
+A new provider that speaks OpenAI's protocol is a row here, its name in `ProviderName` of `core.settings`, and,
 where it takes a key, the key's variables in `state.keys`. One with a protocol of its own is also a `Model`
 (`core.model`), mostly a `ServedModel` (`server`) with `stream`.
 """
@@ -27,7 +27,7 @@ class Quirks:
     max_tokens: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     """Its word for the limit of an answer."""
     asks_for_usage: bool = True
-    """Whether it has to be asked for the tokens of a stream; some refuse the question and tell them anyway."""
+    """Whether token usage must be requested in a stream. Some servers reject the option and send usage anyway."""
     short_ids: bool = False
     """Whether the id of a call must be nine letters and digits."""
     reasoning: Literal["effort", "object", "none"] = "effort"
@@ -47,11 +47,11 @@ class Provider:
     server: str = ""
     """The address of its server; `{NAME}` is a variable of the environment. Empty for one in this process."""
     prefix: tuple[str, ...] = ()
-    """How the names of its models begin, where that tells them."""
+    """Prefixes by which the name of a model of its own is recognised."""
     suffix: str = ""
-    """How the names of its models end, where that tells them."""
+    """The suffix by which the name of a model of its own is recognised."""
     package: str = ""
-    """The client library it needs, which the extra of that name installs."""
+    """The client library it needs, which the extra of that name installs (`local`: see `cli.models`)."""
     key: Literal["needed", "optional", "none"] = "needed"
     found_by_key: bool = False
     """Whether a key that is set makes it the model used where none is named."""
@@ -62,7 +62,7 @@ class Provider:
     quirks: Quirks = Quirks()
 
     def load(self, model: str = "") -> Any:
-        """Import the class of a model of its."""
+        """Import the class for one of its models."""
         path = self.claude if self.claude and "claude" in model else self.path
         module, _, name = path.partition(":")
         return getattr(import_module(module), name)
@@ -195,7 +195,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 """In the order in which a key is looked for."""
 FOUND_BY_KEY: Final = tuple(name for name, provider in PROVIDERS.items() if provider.found_by_key)
 COMPATIBLE: Final = "openai"
-"""Whose protocol other servers speak: what is used for a base address."""
+"""The provider used where only a base address is set: other servers speak its protocol."""
 
 
 def provider_of(model: str) -> str | None:

@@ -61,9 +61,9 @@ class SandboxFailure(ToolFailure):
 
 @frozen
 class Abilities:
-    """What the system can enforce; `why_not` says why namespaces are not to be had.
+    """What the system can enforce. `why_not`: why namespaces are unavailable.
 
-    `failed` says that they seemed to be, and could not be set up when they were needed.
+    `failed`: they seemed to be available, and could not be set up when they were needed.
     """
 
     landlock: int = 0
@@ -72,13 +72,13 @@ class Abilities:
     overlay: bool = False
     why_not: str = ""
     failed: bool = False
-    otherwise: str = ""
-    """What else confines writes and cuts the network, on a system that has none of these."""
+    other_mechanism: str = ""
+    """The name of another mechanism that confines writes and blocks the network."""
 
     @property
     def enough(self) -> bool:
         """Whether writes can be confined and the network cut, the least a sandbox must do."""
-        return self.namespaces or (self.landlock > 0 and self.seccomp) or bool(self.otherwise)
+        return self.namespaces or (self.landlock > 0 and self.seccomp) or bool(self.other_mechanism)
 
 
 def start_failure(path: str, number: int) -> str:

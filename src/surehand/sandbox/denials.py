@@ -121,7 +121,7 @@ def _explain_denied(found: re.Match[str], profile: SandboxProfile) -> str:
 
 
 def _explain_confined(found: re.Match[str], profile: SandboxProfile) -> str:
-    """Explain what Landlock denied where there are no mounts: a path outside that we ourselves could write."""
+    """Explain a denial of Landlock (no mounts): the path is outside, and the user could write it."""
     path = os.path.normpath(os.path.join(profile.workspace, _path(found)))
     if profile.namespaces or inside(path, profile.writable):
         return ""

@@ -62,7 +62,7 @@ class SandboxProfile:
     pinned: tuple[str, ...] = ()
     """Folders that stay where they are, so that what is read-only in them cannot be moved away with them."""
     forbidden: tuple[str, ...] = ()
-    """Paths that no command may make: they did not exist when it was made, or are links, which no mount keeps."""
+    """Paths no command may create: missing when the profile was made, or links (which cannot be mounted over)."""
     masked: tuple[str, ...] = ()
     marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
     """Which files the writable, the covered and the read-only paths were when the profile was made."""
@@ -90,7 +90,7 @@ class SandboxProfile:
         return [path for path in self.forbidden if not os.path.lexists(path)]
 
     def holds(self) -> bool:
-        """Tell whether its mounts are still there: one goes with its file when somebody outside replaces that.
+        """Tell whether its mounts still cover the right files: replacing a file from outside removes the mount on it.
 
         Editors and git replace a file to save it, and the new one would lie open; a workspace that was made anew is not
         the one that commands would see.

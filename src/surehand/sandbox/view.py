@@ -65,7 +65,7 @@ _is_public: Final = within(("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki", "
 
 
 def closed_trees(roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders that commands find empty but for what is shown in them; none that holds a root is a root."""
+    """Return the folders shown empty except for what is shown in them. A folder inside a root is never among them."""
     found = [path for path in _below("/") if os.path.basename(path) not in _SYSTEM]
     found += [path for path in _below("/var") if os.path.basename(path) not in _OF_VAR]
     found += [*homes(), *_CLOSED, *EMPTY]

@@ -67,7 +67,7 @@ def _base() -> str:
 
 
 def _make_locked(path: str) -> int:
-    """Make the folder that is locked; it has its name only once it is, so that nobody takes it for abandoned."""
+    """Make the folder and lock it; it gets its final name only then, so that nobody takes it for abandoned."""
     made, place = os.path.join(path, _UNLOCKED), os.path.join(path, SCRATCH)
     os.mkdir(made, 0o700)
     lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
