@@ -63,7 +63,7 @@ class Bench:
         os.makedirs(bench.workspace)
         os.makedirs(private)
         bench.open = await Launcher.start(open_profile(bench.workspace, [], private))
-        if probe.abilities().namespaces:
+        if probe.abilities().private_view:
             bench.closed = await Launcher.start(closed_profile(bench.workspace, [], SandboxSettings(), private))
         bench.shell = ShellWithMemory(bench.closed or bench.open, private, bench.workspace, bench.environment)
         return bench

@@ -46,7 +46,7 @@ def _memory_of_the_shell(workspace: Path, patch: pytest.MonkeyPatch) -> dict[str
 
 def _no_namespaces(workspace: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     here = probe.abilities()
-    patch.setattr(probe, "abilities", lambda: type(here)(**{**_fields(here), "namespaces": False}))
+    patch.setattr(probe, "abilities", lambda: type(here)(**{**_fields(here), "private_view": False}))
     return {}
 
 

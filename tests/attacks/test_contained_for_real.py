@@ -13,7 +13,7 @@ from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
 pytestmark = pytest.mark.skipif(
-    not probe.abilities().namespaces, reason=f"no namespaces here: {probe.abilities().why_not}"
+    not probe.abilities().private_view, reason=f"no namespaces here: {probe.abilities().why_not}"
 )
 
 

@@ -147,7 +147,7 @@ async def test_a_tool_in_a_process_is_held_to_what_commands_are(
     assert "another project" not in found["read"]
     assert not (outside / "new").exists()
     assert found["network"].endswith(("Error", "error"))
-    if protocol.abilities().namespaces:
+    if protocol.abilities().private_view:
         assert "TOKEN" not in found["secret"]
 
 

@@ -12,10 +12,10 @@ from surehand.sandbox.linux import probe
 def sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the name of the way that is in force."""
     here = probe.abilities()
-    if request.param == "namespaces" and not here.namespaces:
+    if request.param == "namespaces" and not here.private_view:
         pytest.skip("no namespaces here")
     if request.param == "landlock alone":
         if not (here.landlock and here.seccomp):
             pytest.skip("no Landlock here")
-        monkeypatch.setattr(probe, "abilities", lambda: replace_values(here, namespaces=False))
+        monkeypatch.setattr(probe, "abilities", lambda: replace_values(here, private_view=False))
     return request.param

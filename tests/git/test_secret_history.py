@@ -299,7 +299,7 @@ async def test_what_other_worktrees_and_stashes_hold_is_reached_by_what_names_ev
 async def test_where_no_sandbox_leaves_them_out_staged_secrets_and_both_ends_of_a_difference_count(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    can = replace(protocol.abilities(), namespaces=False)
+    can = replace(protocol.abilities(), private_view=False)
     monkeypatch.setattr(protocol, "abilities", lambda: can)
     async with scratch_app(repository) as app:
         assert verdict(app, "git diff --cached") == "allow"

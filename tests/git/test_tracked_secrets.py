@@ -14,7 +14,7 @@ from surehand.core.settings import Settings
 from surehand.sandbox.linux import probe
 from surehand.testing import scratch_app
 
-pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="secrets are covered with namespaces alone")
+pytestmark = pytest.mark.skipif(not probe.abilities().private_view, reason="secrets are covered with namespaces alone")
 
 
 def git(*words: str, cwd: Path) -> str:
@@ -181,7 +181,7 @@ async def test_where_nothing_leaves_it_out_a_difference_asks(
     if mode != "off":
         here = probe.abilities()
         fields = {name: getattr(here, name) for name in type(here).__slots__}
-        monkeypatch.setattr(probe, "abilities", lambda: type(here)(**{**fields, "namespaces": False}))
+        monkeypatch.setattr(probe, "abilities", lambda: type(here)(**{**fields, "private_view": False}))
     (repository / ".env").write_text("KEY=canary-2\n")
     async with scratch_app(repository, approve=False, settings=settings) as app:
         searches = ("git grep KEY", "git grep --untracked KEY") if mode != "off" else ()  # where off, none asks

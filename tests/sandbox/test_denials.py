@@ -17,7 +17,7 @@ from surehand.sandbox.profile import SandboxProfile, closed_profile
 def profile(tmp_path: Path) -> SandboxProfile:
     for name in ("ws", "private", "outside"):
         (tmp_path / name).mkdir()
-    return closed_profile(str(tmp_path / "ws"), [], SandboxSettings(), str(tmp_path / "private"), namespaces=False)
+    return closed_profile(str(tmp_path / "ws"), [], SandboxSettings(), str(tmp_path / "private"), private_view=False)
 
 
 @pytest.mark.parametrize("path", ["{outside}/new", "../outside/new", "{outside}"])
@@ -37,7 +37,7 @@ def test_what_everybody_is_denied_is_not(profile: SandboxProfile) -> None:
 
 def test_with_mounts_a_write_is_denied_in_other_words(profile: SandboxProfile, tmp_path: Path) -> None:
     said = f"touch: cannot touch '{tmp_path}/outside/new': Permission denied"
-    assert explain(said, replace(profile, namespaces=True), 1) == ""
+    assert explain(said, replace(profile, private_view=True), 1) == ""
 
 
 def test_an_exception_of_python_is_no_want_of_network(profile: SandboxProfile) -> None:

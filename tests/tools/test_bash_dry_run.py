@@ -43,7 +43,7 @@ def force(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
             pytest.skip(f"no layers here: {real.why_not}")
         return
     if kind == "copy":
-        if not real.namespaces:
+        if not real.private_view:
             pytest.skip(f"no namespaces here: {real.why_not}")
         forced = replace(real, overlay=False)
     else:

@@ -89,7 +89,7 @@ async def test_a_background_command_is_held_to_it_too(workspace: Path) -> None:
     assert (workspace / "free.txt").read_text() == "evil"
 
 
-@pytest.mark.skipif(not probe.abilities().namespaces, reason="a dry run needs namespaces")
+@pytest.mark.skipif(not probe.abilities().private_view, reason="a dry run needs namespaces")
 async def test_a_dry_run_shows_that_it_would_not_be_changed(workspace: Path) -> None:
     async with scratch_app(workspace, settings=settings()) as app:
         result = await app.dry_run("Bash", {"command": writing("old.cfg")})

@@ -15,7 +15,7 @@ from surehand.sandbox.linux import probe
 from surehand.sandbox.profile import SandboxProfile
 from surehand.testing import scratch_app
 
-pytestmark = pytest.mark.skipif(not probe.abilities().namespaces, reason="needs namespaces")
+pytestmark = pytest.mark.skipif(not probe.abilities().private_view, reason="needs namespaces")
 
 PLANT = r"""
 place=$1/.$(echo git)/hooks

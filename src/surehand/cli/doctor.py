@@ -246,12 +246,12 @@ def sandbox(options: Namespace) -> Section:
     facts: dict[str, Any] = {
         "mode": settings.sandbox.mode,
         "kind": protocol.choose().kind,
-        "namespaces": abilities.namespaces,
+        "namespaces": abilities.private_view,
         "landlock": abilities.landlock,
         "seccomp": abilities.seccomp,
         "overlay": abilities.overlay,
         "why_not": abilities.why_not,
-        "memory": _MEMORY[abilities.namespaces],
+        "memory": _MEMORY[abilities.private_view],
     }
     if settings.sandbox.mode == "off" or not protocol.available():
         return Section("Sandbox", (_check_missing(settings.sandbox.mode, abilities),), facts)

@@ -171,12 +171,12 @@ class Shells:
     def list_uncovered(self) -> tuple[str, ...]:
         """Return the secrets in the workspace that commands could read: none where mounts cover them."""
         abilities = protocol.abilities()
-        if self.session.settings.sandbox.mode == "off" or abilities.namespaces or not abilities.enough:
+        if self.session.settings.sandbox.mode == "off" or abilities.private_view or not abilities.enough:
             return ()
         now = time.monotonic()
         if self._uncovered is None or (now >= self._next_look and not unchanged(self._folders)):
             self._next_look = now + LOOK_S
-            profile = self.closed_profile(namespaces=False)
+            profile = self.closed_profile(private_view=False)
             self._folders = profile.folders
             self._uncovered = tuple(path for path in profile.masked if inside(path, profile.writable))
         return self._uncovered
@@ -201,10 +201,10 @@ class Shells:
     async def dry_run_launcher(self) -> Runner | None:
         """Return a launcher for trying commands: contained and without network whatever the session allows.
 
-        None where the system has no namespaces; a dry run then needs a launcher of its own.
+        None where commands cannot have a private view; a dry run then needs a launcher of its own.
         """
         current = await self.launcher()
-        if current.profile.namespaces and not current.profile.network:
+        if current.profile.private_view and not current.profile.network:
             return current
         if (
             self._dry_run_runner is not None
@@ -212,11 +212,11 @@ class Shells:
             and self._dry_run_runner.profile.holds()
         ):
             return self._dry_run_runner
-        if not protocol.abilities().namespaces:
+        if not protocol.abilities().private_view:
             return None
         try:
             self._dry_run_runner = await protocol.choose().start(
-                replace_values(self.closed_profile(namespaces=True), network=False)
+                replace_values(self.closed_profile(private_view=True), network=False)
             )
         except SandboxFailure as failure:
             protocol.choose().note_failure(str(failure))
@@ -281,7 +281,7 @@ class Shells:
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
         cache = locations.server_cache(self.session.workspace)
-        profile = self.closed_profile(namespaces=protocol.abilities().namespaces)
+        profile = self.closed_profile(private_view=protocol.abilities().private_view)
         launcher = await self._launch(replace_values(profile, network=True, writable=(*profile.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
@@ -297,8 +297,8 @@ class Shells:
             if known is not None:
                 self._retired.append(known)
             await self._close_idle()
-            able = protocol.abilities().namespaces
-            profile = self.closed_profile(namespaces=able, shown=shown)
+            able = protocol.abilities().private_view
+            profile = self.closed_profile(private_view=able, shown=shown)
             self._for_tools[key] = known = await self._launch(
                 replace_values(profile, network=profile.network or network)
             )
@@ -336,7 +336,7 @@ class Shells:
     def _fits(self) -> bool:
         """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
         launcher = self._launcher
-        if launcher is None or not launcher.profile.namespaces:
+        if launcher is None or not launcher.profile.private_view:
             return launcher is None or (launcher.profile.holds() and not self._outdated)
         if self.session.opens() != self._opened:
             return False
@@ -346,7 +346,7 @@ class Shells:
     async def _look_deeper(self) -> None:
         """Look for new secrets further down too: only now and then, and when some folder has changed."""
         launcher, now = self._launcher, time.monotonic()
-        if launcher is None or not launcher.profile.namespaces or now < self._next_look:
+        if launcher is None or not launcher.profile.private_view or now < self._next_look:
             return
         self._next_look = now + LOOK_S
         await asyncio.to_thread(self._compare, launcher.profile)
@@ -354,7 +354,7 @@ class Shells:
     def _compare(self, profile: SandboxProfile) -> None:
         if unchanged(self._folders):
             return
-        fresh = self.closed_profile(namespaces=True)
+        fresh = self.closed_profile(private_view=True)
         self._folders = fresh.folders
         same = all(
             set(now) <= set(then)
@@ -402,7 +402,7 @@ class Shells:
 
     def _find_tracked(self, profile: SandboxProfile) -> tuple[str, ...]:
         """Return the covered files that git tracks; the index is read only where a secret lies in the workspace."""
-        mine = [path for path in profile.masked if inside(path, profile.roots)] if profile.namespaces else []
+        mine = [path for path in profile.masked if inside(path, profile.roots)] if profile.private_view else []
         return tracked_secrets(self.session.workspace, mine, profile.instead) if mine else ()
 
     def take_warning(self) -> str:
@@ -413,14 +413,14 @@ class Shells:
     async def _start_contained(self) -> Runner | None:
         """Start a contained launcher with all the system can; None when that is not enough."""
         abilities = protocol.abilities()
-        if abilities.namespaces:
+        if abilities.private_view:
             try:
-                return await protocol.choose().start(self.closed_profile(namespaces=True))
+                return await protocol.choose().start(self.closed_profile(private_view=True))
             except SandboxFailure as failure:
                 protocol.choose().note_failure(str(failure))
         if not protocol.abilities().enough:
             return None
-        return await self._launch(self.closed_profile(namespaces=False))
+        return await self._launch(self.closed_profile(private_view=False))
 
     async def _launch(self, profile: SandboxProfile) -> Runner:
         try:
@@ -435,7 +435,7 @@ class Shells:
     async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Runner:
         """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
         current, session = await self.launcher(), self.session
-        if not current.profile.namespaces or not (
+        if not current.profile.private_view or not (
             secrets := tracked_secrets(session.workspace, current.profile.masked, current.profile.instead)
         ):
             return current
@@ -445,17 +445,17 @@ class Shells:
             return self._for_git[1]
         if self._for_git is not None:
             self._retired.append(self._for_git[1])
-        self._for_git = secrets, await self._launch(self.closed_profile(namespaces=True, uncovered=secrets))
+        self._for_git = secrets, await self._launch(self.closed_profile(private_view=True, uncovered=secrets))
         return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
         """Return a launcher of the caller's own for git, which may write in further folders."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return await self._launch_open()
-        return await self._launch(self.closed_profile(namespaces=protocol.abilities().namespaces, also=also))
+        return await self._launch(self.closed_profile(private_view=protocol.abilities().private_view, also=also))
 
     def closed_profile(
-        self, *, namespaces: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
+        self, *, private_view: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
     ) -> SandboxProfile:
         """Return what is enforced on commands as things lie now; `also` may be written in, too, and `shown` be read."""
         session = self.session
@@ -467,7 +467,7 @@ class Shells:
             session.roots[1:],
             session.settings.sandbox,
             self.private_dir,
-            namespaces=namespaces,
+            private_view=private_view,
             own=own,
             opened=(*session.opens(), *also),
             readable=session.settings.permissions.allow,
@@ -572,7 +572,7 @@ def in_force(launcher: Runner) -> dict[str, Any]:
         "by": list(launcher.means),
         "network": profile.network,
         "writable": list(profile.writable),
-        "secrets_covered": len(profile.masked) if profile.namespaces else 0,
+        "secrets_covered": len(profile.masked) if profile.private_view else 0,
         "limits": dict(profile.limits),
         **({"problems": problems} if problems else {}),
     }
@@ -581,7 +581,7 @@ def in_force(launcher: Runner) -> dict[str, Any]:
 def describe_weakness(launcher: Runner) -> str:
     """Say that a sandbox is weaker than the system seemed to allow, because its mounts could not be laid out."""
     able = protocol.abilities()
-    if not able.failed or launcher.profile.namespaces or launcher.kind == "none":
+    if not able.failed or launcher.profile.private_view or launcher.kind == "none":
         return ""
     left = "Landlock alone contains commands, and secrets in the workspace are not covered"
     left = left if launcher.profile.contained else "nothing contains commands"

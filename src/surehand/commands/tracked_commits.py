@@ -37,7 +37,7 @@ class Staging:
         """Take in what a line would commit of secrets beside hooks; None where it commits none, or needs no help."""
         session = shells.session
         profile = (await shells.launcher()).profile
-        secrets = tracked_secrets(session.workspace, profile.masked) if profile.namespaces else ()
+        secrets = tracked_secrets(session.workspace, profile.masked) if profile.private_view else ()
         staged: dict[str, bool] = find_staged(commands, cwd, secrets) if secrets else {}
         if not staged or prints_nothing(commands, session.workspace, session.roots):
             return None

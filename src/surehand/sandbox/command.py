@@ -61,14 +61,15 @@ class SandboxFailure(ToolFailure):
 
 @frozen
 class Abilities:
-    """What the system can enforce. `why_not`: why namespaces are unavailable.
+    """What the system can enforce. `why_not`: why commands cannot have a private view.
 
-    `failed`: they seemed to be available, and could not be set up when they were needed.
+    `failed`: it seemed to be available, and could not be set up when it was needed.
     """
 
     landlock: int = 0
     seccomp: bool = False
-    namespaces: bool = False
+    private_view: bool = False
+    """Commands can have a view of the disk of their own (on Linux by namespaces): secrets hidden, paths read-only."""
     overlay: bool = False
     why_not: str = ""
     failed: bool = False
@@ -78,7 +79,7 @@ class Abilities:
     @property
     def enough(self) -> bool:
         """Whether writes can be confined and the network cut, the least a sandbox must do."""
-        return self.namespaces or (self.landlock > 0 and self.seccomp) or bool(self.other_mechanism)
+        return self.private_view or (self.landlock > 0 and self.seccomp) or bool(self.other_mechanism)
 
 
 def start_failure(path: str, number: int) -> str:

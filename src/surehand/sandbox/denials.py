@@ -123,7 +123,7 @@ def _explain_denied(found: re.Match[str], profile: SandboxProfile) -> str:
 def _explain_confined(found: re.Match[str], profile: SandboxProfile) -> str:
     """Explain a denial of Landlock (no mounts): the path is outside, and the user could write it."""
     path = os.path.normpath(os.path.join(profile.workspace, _path(found)))
-    if profile.namespaces or inside(path, profile.writable):
+    if profile.private_view or inside(path, profile.writable):
         return ""
     place = path if os.path.exists(path) else os.path.dirname(path)
     said = [_outside(path, profile)] if os.access(place, os.W_OK) else []

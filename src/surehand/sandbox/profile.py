@@ -55,7 +55,7 @@ class SandboxProfile:
     roots: tuple[str, ...]
     private_dir: str
     contained: bool
-    namespaces: bool
+    private_view: bool
     network: bool
     writable: tuple[str, ...]
     read_only: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class SandboxProfile:
     @property
     def refused(self) -> tuple[str, ...]:
         """What is put back when a command changed it: what none may make, and what no mount keeps as it is."""
-        return self.forbidden if self.namespaces else (*self.forbidden, *self.read_only)
+        return self.forbidden if self.private_view else (*self.forbidden, *self.read_only)
 
     def still_absent(self) -> list[str]:
         """Return the forbidden paths nobody has made yet."""
@@ -110,7 +110,7 @@ def closed_profile(
     settings: SandboxSettings,
     private_dir: str,
     *,
-    namespaces: bool = True,
+    private_view: bool = True,
     own: Iterable[str] = (),
     opened: Iterable[str] = (),
     readable: Iterable[str] = (),
@@ -159,7 +159,7 @@ def closed_profile(
         roots=real,
         private_dir=private_dir,
         contained=True,
-        namespaces=namespaces,
+        private_view=private_view,
         network=settings.network,
         writable=(*writable, *git_dirs),
         read_only=tuple(read_only),
@@ -172,7 +172,7 @@ def closed_profile(
         closed=closed,
         shown=shown,
         limits=_limits(settings),
-        instead=_shown_info(real[0], repositories, private_dir, seen) if namespaces else {},
+        instead=_shown_info(real[0], repositories, private_dir, seen) if private_view else {},
     )
 
 

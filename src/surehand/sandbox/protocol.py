@@ -10,7 +10,7 @@ its group, on every system that has a shell. A third is three classes (`Sandbox`
 `Run`; `CommandRun` has what all runs share) and a line in `choose`. It adds the words of its refusals to `denials.py`,
 its system's folders to `view.py`, and says what it can in `Abilities`, where the program takes
 
-- `namespaces` for: secrets are hidden, read-only paths stay so, and a dry run may stand in the workspace's place,
+- `private_view` for: secrets are hidden, read-only paths stay so, and a dry run may stand in the workspace's place,
 - `seccomp` for: what a command changes is recorded (else the runner's `records` is False),
 - `other_mechanism` for: this mechanism confines writes and blocks the network.
 

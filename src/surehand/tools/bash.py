@@ -127,7 +127,7 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
 
 def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
     """Say which secret a difference would print, where no sandbox leaves it out."""
-    if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().namespaces:
+    if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().private_view:
         return ""
     from surehand.git.secret_history import find_secret_reached  # lazy: secret_history, 7 ms
 

@@ -28,13 +28,13 @@ async def launcher(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     workspace.mkdir()
     private.mkdir()
     if request.param == "closed":
-        if not probe.abilities().namespaces:
+        if not probe.abilities().private_view:
             pytest.skip(f"no namespaces here: {probe.abilities().why_not}")
         profile = closed_profile(str(workspace), [], SandboxSettings(), str(private))
     elif request.param == "landlock alone":
         if not probe.abilities().landlock:
             pytest.skip("no Landlock here")
-        profile = closed_profile(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
+        profile = closed_profile(str(workspace), [], SandboxSettings(), str(private), private_view=False)
     else:
         profile = open_profile(str(workspace), [], str(private))
     started = await Launcher.start(profile)
@@ -304,7 +304,7 @@ async def test_a_flood_is_taken_in_large_pieces_and_not_page_by_page(launcher: L
 
 
 async def test_a_killed_launcher_fails_its_runs_and_takes_them_along(launcher: Launcher) -> None:
-    if not launcher.profile.namespaces:
+    if not launcher.profile.private_view:
         pytest.skip("without namespaces `surehand reap` ends what a killed launcher leaves")
     task = asyncio.create_task(sh(launcher, "touch started; sleep 600", MARK="orphan-4714"))
     assert await eventually((Path(launcher.profile.workspace) / "started").exists)
@@ -399,7 +399,7 @@ async def test_without_namespaces_landlock_and_seccomp_confine_writes_and_the_ne
     workspace, private, outside = tmp_path / "ws", tmp_path / "private", tmp_path / "outside"
     for folder in (workspace, private, outside):
         folder.mkdir()
-    profile = closed_profile(str(workspace), [], SandboxSettings(), str(private), namespaces=False)
+    profile = closed_profile(str(workspace), [], SandboxSettings(), str(private), private_view=False)
     launcher = await Launcher.start(profile)
     connect = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 9), 1)\""
     results = [

@@ -23,7 +23,7 @@ from surehand.files.protected_paths import homes
 from surehand.sandbox.linux import probe
 
 pytestmark = pytest.mark.skipif(
-    not probe.abilities().namespaces, reason=f"no namespaces here: {probe.abilities().why_not}"
+    not probe.abilities().private_view, reason=f"no namespaces here: {probe.abilities().why_not}"
 )
 
 DRIVER = """

@@ -34,7 +34,7 @@ WITHOUT_MOUNTS = 'echo 0 > /proc/sys/user/max_mnt_namespaces && exec "$@"'
 
 def run_without_mounts(workspace: Path, *commands: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Run commands in a process for which mounts fail as late as they are made."""
-    if not shutil.which("unshare") or not probe.abilities().landlock or not probe.abilities().namespaces:
+    if not shutil.which("unshare") or not probe.abilities().landlock or not probe.abilities().private_view:
         pytest.skip("needs unshare, namespaces and Landlock")
     words = ["unshare", "--user", "--map-root-user", "sh", "-c", WITHOUT_MOUNTS, "sh", sys.executable, "-c", PROGRAM]
     command = [*words, str(workspace), *commands]

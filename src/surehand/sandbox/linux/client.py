@@ -398,7 +398,7 @@ def _encode_profile(profile: SandboxProfile) -> dict[str, Any]:
         "roots": list(profile.roots),
         "contained": profile.contained,
         "limited": profile.contained,
-        "namespaces": profile.namespaces,
+        "namespaces": profile.private_view,
         "network": profile.network,
         "writable": list(profile.writable),
         "closed": [path for path in profile.closed if path not in EMPTY],
@@ -424,12 +424,12 @@ def _list_writable(profile: SandboxProfile) -> list[str]:
     """Return the folders Landlock lets commands write."""
     if not profile.contained:
         return []
-    return [*profile.writable, *((*PRIVATE, "/dev") if profile.namespaces else HARMLESS_DEVICES)]
+    return [*profile.writable, *((*PRIVATE, "/dev") if profile.private_view else HARMLESS_DEVICES)]
 
 
 def _list_readable(profile: SandboxProfile) -> list[str] | None:
     """Return what Landlock lets commands read where there are no mounts to hide the rest; None: everything."""
-    if not profile.contained or profile.namespaces:
+    if not profile.contained or profile.private_view:
         return None
     return readable_by_rules(profile.closed, profile.shown, profile.masked) + list(profile.writable)
 

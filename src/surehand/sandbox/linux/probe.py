@@ -31,7 +31,7 @@ def abilities() -> Abilities:
     return Abilities(
         landlock=landlock.version(),
         seccomp=seccomp.supported() and _has_seccomp(),
-        namespaces=not why_not,
+        private_view=not why_not,
         overlay=not why_not and "overlay" in _text("/proc/filesystems"),
         why_not=why_not,
         failed=bool(_failed),
