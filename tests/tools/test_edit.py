@@ -8,7 +8,11 @@ import os
 import shutil
 import socket
 import stat
+import threading
+import time
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from tests.tools.workbench import TOOLS, Workbench, failure
@@ -219,6 +223,7 @@ async def test_lines_that_end_with_cr_alone_are_numbered_as_read_numbers_them(tm
         ("say “hello”\n", 'say "hello"', "look_alikes", "say “hello”"),
         ("a\u00a0b\n", "a b", "look_alikes", "a\u00a0b"),
         ("x – y\n", "x - y", "look_alikes", "x – y"),
+        (f"{'x' * 60_000} – y\n", f"{'x' * 60_000} - y", "look_alikes", None),
         ("caf\u0065\u0301\n", "caf\u00e9", "look_alikes", "caf\u0065\u0301"),
         ("one\ntwo\n", "one\r\ntwo", "line_ends", "one\ntwo"),
         ("x = \"one\"\ny = 'two'\n", 'y = "two"', "quotes", "y = 'two'"),
@@ -290,6 +295,33 @@ def test_a_new_text_that_stands_elsewhere_is_not_taken_for_the_change(
     assert "already" not in f"{problem.message} {problem.hint}"
     assert nearest in problem.details["nearest"]
     assert nearest in problem.message
+
+
+async def test_no_step_of_an_explanation_holds_the_other_threads_for_long(tmp_path: Path) -> None:
+    # Where everything is a little alike, one comparison with the whole text took all of the time there is.
+    (tmp_path / "a").write_text("word – and “quoted” ünï " * 20_000)
+    began = last = longest = 0.0
+
+    def watch(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal began, last, longest
+        if not frame.f_code.co_filename.endswith("edit_miss.py"):
+            return None
+        now = time.thread_time()
+        began, longest = began or now, max(longest, now - (last or now))
+        last = time.thread_time()
+        return watch
+
+    threading.settrace(watch)
+    try:
+        async with scratch_app(tmp_path) as app:
+            await app.call("Read", {"file_path": str(tmp_path / "a"), "limit": 1})
+            edit = {"file_path": str(tmp_path / "a"), "old_string": "word and " * 100_000, "new_string": "x"}
+            missed = await app.call("Edit", edit)
+    finally:
+        threading.settrace(None)  # pyright: ignore[reportArgumentType]
+    assert missed.error is not None
+    assert missed.error.details["difference"] == "similar"
+    assert longest < (last - began) / 4
 
 
 async def test_an_edit_at_the_edge_of_a_line_keeps_crlf_through_the_door(tmp_path: Path) -> None:

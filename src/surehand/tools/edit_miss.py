@@ -16,6 +16,8 @@ from surehand.core.frozen import frozen
 TEXT_LIMIT: Final = 4_000_000
 """Characters; larger files are searched only for the plain causes."""
 _SHOWN_LIMIT: Final = 4000
+_LINE_LIMIT: Final = 200_000
+"""Characters; a text with a longer line is searched only for the plain causes, too: a line is rewritten in one step."""
 _FUZZY_LIMIT: Final = 400_000
 _LIKENESS: Final = 55.0
 _SAME_PLACE: Final = 60.0
@@ -199,6 +201,8 @@ def _by_lines(text: str, old: str) -> Miss | None:
     if len(text) > TEXT_LIMIT or not old.strip():
         return None
     lines, wanted = text.replace("\r\n", "\n").split("\n"), old.replace("\r\n", "\n").split("\n")
+    if max(map(len, (*lines, *wanted))) > _LINE_LIMIT:
+        return None
     starts = _offsets(text)
     for difference, explanation, rewrite in _REWRITES:
         found = _window([rewrite(line) for line in lines], [rewrite(line) for line in wanted])
@@ -242,10 +246,11 @@ def _detail(difference: str, line: str, wanted: str) -> str:
             " The file indents with spaces, old_string with tabs." if "\t" in wanted else ""
         )  # fmt: skip
     if difference == "look_alikes":
-        pairs = ((theirs, ours) for ours in wanted for theirs in line if theirs not in wanted and ours not in line)
-        for theirs, ours in pairs:
-            if _unlike(theirs) == _unlike(ours):
-                return f" The file has U+{ord(theirs):04X} where old_string has U+{ord(ours):04X}."
+        only_here, only_wanted = (set(line) - set(wanted), set(wanted) - set(line))
+        for ours in sorted(only_wanted, key=wanted.index):
+            for theirs in sorted(only_here, key=line.index):
+                if _unlike(theirs) == _unlike(ours):
+                    return f" The file has U+{ord(theirs):04X} where old_string has U+{ord(ours):04X}."
     return ""
 
 
@@ -273,12 +278,24 @@ def _similar(text: str, old: str) -> Miss | None:
 
 
 def _nearest(text: str, old: str, least: float) -> tuple[int, int, float] | None:
-    """Return where the text most like `old` stands and how much it is, if that is `least` percent."""
-    from rapidfuzz.fuzz import partial_ratio_alignment
+    """Return where the text most like `old` stands and how much it is, if that is `least` percent.
 
+    A place at a time, first with wide steps: a comparison with the whole text holds all other threads for seconds.
+    """
+    from rapidfuzz.fuzz import ratio
+
+    old = old[:_COMPARED]
     window, base = _around(text, old)
-    found = partial_ratio_alignment(old[:_COMPARED], window, score_cutoff=least)
-    return None if found is None else (base + found.dest_start, base + found.dest_end, found.score)
+    old = old[: len(window)]
+    step, last = max(1, len(old) // 8), len(window) - len(old)
+
+    def likeness(at: int) -> float:
+        return ratio(old, window[at : at + len(old)])
+
+    near = max(range(0, last + step, step), key=likeness)
+    best = max(range(max(0, near - step), min(near + step, last) + 1), key=likeness)
+    score = likeness(best)
+    return None if score < least else (base + best, base + best + len(old), score)
 
 
 def _around(text: str, old: str) -> tuple[str, int]:
