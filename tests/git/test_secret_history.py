@@ -184,6 +184,52 @@ async def test_revisions_and_paths_are_taken_as_git_takes_them(repository: Path,
             assert verdict(app, plain) == "allow", plain
 
 
+AS_GIT_PARSES = """
+git grep -ieKEY dirty
+git grep -ive -l dirty
+git grep -ie -q dirty
+git grep -- KEY dirty
+git grep -i -- KEY dirty -- .
+git log -p --decorate-refs-exclude clean
+git log -p --ignore-matching-lines clean
+git log -p --grep-reflog clean
+git log --output-indicator-new 1 -p
+git log -pl 30
+git log -pS clean
+git show -3
+git show -n 3 HEAD
+git show --max-count=3
+git show -s --tags
+git stash show -p -S stash@{1}
+git stash show --skip-to stash@{1}
+"""
+
+
+@pytest.mark.parametrize("command", AS_GIT_PARSES.strip().splitlines())
+async def test_values_of_options_are_told_from_revisions_as_git_tells_them(repository: Path, command: str) -> None:
+    git("tag", "content", "dirty:conf/.env", cwd=repository)
+    for name in (".env", "a"):
+        (repository / name).write_text("KEY=canary\n")
+        git("add", "-f", name, cwd=repository)
+        git("stash", "-q", cwd=repository)
+    async with scratch_app(repository) as app:
+        assert verdict(app, command) == "ask"
+        for plain in (
+            "git grep -ie KEY HEAD",
+            "git grep -n -e -l HEAD",
+            "git grep -le KEY dirty",
+            "git grep -- KEY",
+            "git grep KEY -- dirty",
+            "git log -p --since 2000-01-01 clean",
+            "git log -p --decorate-refs-exclude dirty clean",
+            "git show -1",
+            "git show -n 1 HEAD",
+            "git stash show -p",
+            "git stash show stash@{0} -p --skip-to=a",
+        ):
+            assert verdict(app, plain) == "allow", plain
+
+
 async def test_what_git_does_not_know_either_is_not_asked_about(repository: Path) -> None:
     unknown = [
         "nosuch",

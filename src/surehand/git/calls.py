@@ -20,33 +20,24 @@ _BEFORE: Final = lazy_pattern(
     r"-P|--(?:no-pager|no-optional-locks|(?:literal|glob|noglob|icase)-pathspecs|no-replace-objects|no-lazy-fetch|no-advice)"
 )
 _PATCH: Final = lazy_pattern(
-    r"-[a-zA-Z]*[puUcL].*|-W|--(?:patch|unified|cc|remerge-diff|diff-merges|word-diff|color-words|binary|function-context|check|"
+    r"-[puUcL].*|-W|--(?:patch|unified|cc|remerge-diff|diff-merges|word-diff|color-words|binary|function-context|check|"
     r"patch-with-raw|patch-with-stat)(?:=.*|-.*)?"
 )
 _NO_PATCH: Final = lazy_pattern(
     r"-s|--(?:no-patch|name-only|name-status|stat|numstat|shortstat|raw|dirstat|summary|compact-summary|cumulative)(?:=.*)?"
 )
-_NAMES_ONLY: Final = lazy_pattern(
-    r"-[iwvnhHEFGPIaro]*[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)"
-)
+_NAMES_ONLY: Final = lazy_pattern(r"-[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)")
 _RAW: Final = lazy_pattern(r"%\(\*?raw")
 """What in a format stands for all of an object, which may be a file's content."""
-_OBJECT: Final = lazy_pattern(r"[0-9a-f]{4,64}")
-_IN_FULL: Final = lazy_pattern(r"-[a-zA-Z]*a.*|--text|--binary|--textconv|--ext-diff")
+_IN_FULL: Final = lazy_pattern(r"-a|--text|--binary|--textconv|--ext-diff")
 """Options with which a change is printed though its file is marked as one of which none is to be."""
-_TAKES_VALUE: Final = lazy_pattern(
-    r"-[nSGOlL]|--(?:since|after|until|before|author|committer|grep|skip|max-count|format|pretty|date|encoding|glob|exclude|"
-    r"decorate-refs|diff-algorithm|diff-filter|creation-factor|word-diff-regex|anchored|(?:src|dst|line)-prefix)"
-)
-_TAKES_VALUE_IN_GREP: Final = lazy_pattern(r"-[efmABCO]|--(?:max-depth|threads|context|max-count)")
-
-
 _MANY: Final = lazy_pattern(
     r"-g|--(?:all|branches|tags|remotes|glob|reflog|walk-reflogs|bisect|alternate-refs|indexed-objects|stdin|merge)(?:=.*)?"
 )
 """Options that name revisions by their kind or elsewhere: everything there is may be meant."""
+_COUNTS: Final = lazy_pattern(r"(?:-n?|--max-count=)(-?\d+)")
 _SHOWS_ALIKE: Final = lazy_pattern(
-    r"-\d+|-n\d*|--max-count(?:=\d+)?|-[puw]+|-U\d+|--(?:patch|stat|oneline|decorate|no-color|color|abbrev-commit|"
+    r"-\d+|-n\d+|--max-count=\d+|-[puw]|-U\d+|--(?:patch|stat|oneline|decorate|no-color|color|abbrev-commit|"
     r"date|format|pretty|unified|word-diff|numstat|name-only|name-status|no-ext-diff|no-textconv)(?:=.*)?"
 )
 """Options of `log` that leave which commits are shown."""
@@ -100,6 +91,7 @@ def parse_call(words: Sequence[str]) -> GitCall | None:
 def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     """Return the revisions whose committed contents the command prints; None if it prints none.
 
+    Each option has to stand by itself, with its value glued to it: which take one is not known here.
     What `diff` prints of secrets is left out by the sandbox, but for the options that print everything; `diffs` says
     that there is no such sandbox.
     """
@@ -111,11 +103,13 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     if name == "reflog":
         name, words = "log", ("-g", *(words[1:] if words[:1] == ("show",) else words))
     if name == "show":
-        given = _options(words)
-        hidden = any(_NO_PATCH.fullmatch(word) for word in given) and not any(_PATCH.fullmatch(word) for word in words)
+        hidden = any(_NO_PATCH.fullmatch(word) for word in words) and not any(_PATCH.fullmatch(word) for word in words)
         if hidden:
             return PrintedRevisions("named", _operands(words)) if _operands(words) else None
-        return PrintedRevisions("commits", _operands(words) or ("HEAD",), submodules="--submodule=diff" in words)
+        # With a number it goes on from each commit to those that lead to it, as `log` does.
+        reach: Reach = "history" if any(_COUNTS.fullmatch(word) for word in words) else "commits"
+        inner = "--submodule=diff" in words
+        return PrintedRevisions(reach, _operands(words) or ("HEAD",), _most(words), submodules=inner)
     if name in ("log", "whatchanged", "rev-list"):
         if not any(_PATCH.fullmatch(word) for word in words):
             return None
@@ -145,29 +139,26 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
 
 
 def _judge_grep(words: Sequence[str]) -> PrintedRevisions | None:
-    if any(_NAMES_ONLY.fullmatch(word) for word in _options(words, _TAKES_VALUE_IN_GREP)):
+    if any(_NAMES_ONLY.fullmatch(word) for word in _before_paths(words)):
         return None
-    given = any(word.startswith(("-e", "-f")) for word in words)
-    operands = _operands(words, _TAKES_VALUE_IN_GREP)
-    revisions = operands if given else operands[1:]
-    staged = "--cached" in words
-    return PrintedRevisions("trees", revisions, staged=staged, assumed=not revisions)
+    revisions = _operands(words)
+    if not any(word.startswith(("-e", "-f")) for word in words):
+        # The first operand is the pattern, also behind a `--` that nothing stands before.
+        revisions = (revisions or tuple(_before_paths(words[len(_before_paths(words)) + 1 :])))[1:]
+    return PrintedRevisions("trees", revisions, staged="--cached" in words, assumed=not revisions)
 
 
-def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tuple[str, ...]:
-    """Return the words before `--` that are no options and no values of such."""
+def _before_paths(words: Sequence[str]) -> Sequence[str]:
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _operands(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words before `--` that are no options, and what those stand for that name revisions by their kind."""
     found: list[str] = []
-    skip = False
-    for word in words:
-        if word == "--":
-            break
-        if skip:
-            skip = False
-        elif word.startswith("-"):
-            skip = takes.fullmatch(word) is not None
-            if _MANY.fullmatch(word):
-                found += ["--all", "--reflog", *(["--stdin"] if word == "--stdin" else [])]
-        else:
+    for word in _before_paths(words):
+        if _MANY.fullmatch(word):
+            found += ["--all", "--reflog", *(["--stdin"] if word == "--stdin" else [])]
+        elif not word.startswith("-"):
             found.append(word)
     if "--not" in words:  # it turns round what leads to a commit and what does not, so that all may
         ends = (end for each in found for end in re.split(r"\.{2,3}", each.lstrip("^")))
@@ -175,24 +166,9 @@ def _operands(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> tu
     return tuple(found)
 
 
-def _options(words: Sequence[str], takes: re.Pattern[str] = _TAKES_VALUE) -> list[str]:
-    """Return the words before `--` that are options, and not the values of such."""
-    before = words[: words.index("--")] if "--" in words else words
-    pairs = zip(("", *before), before, strict=False)
-    return [word for option, word in pairs if word.startswith("-") and not takes.fullmatch(option)]
-
-
 def _most(words: Sequence[str]) -> int | None:
     """Return how many commits are shown at most, where these are the newest ones."""
     if "--" in words or not all(_SHOWS_ALIKE.fullmatch(word) for word in words if word.startswith("-")):
         return None
-    most: int | None = None
-    for at, word in enumerate(words):
-        number = re.fullmatch(r"-(\d+)|-n(\d+)|--max-count=(\d+)", word)
-        if number:
-            most = max(most or 0, int(next(filter(None, number.groups()))))
-        elif word in ("-n", "--max-count"):
-            if not "".join(words[at + 1 : at + 2]).isdigit():
-                return None  # `-n -1` means all
-            most = max(most or 0, int(words[at + 1]))
-    return most
+    found = filter(None, map(_COUNTS.fullmatch, words))
+    return max((int(number[1]) for number in found), default=None)

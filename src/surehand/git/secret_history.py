@@ -210,7 +210,9 @@ def _resolve_names(
             if path is None and not _means_nothing(view, repository, word):
                 raise ValueError(name)
             paths += [path] if path is not None else []
-    return list(dict.fromkeys(found)), paths, blobs
+    found = list(dict.fromkeys(found))
+    contents = {each for each, kind in zip(found, _find_kinds(view, found), strict=True) if kind == "blob"}
+    return [each for each in found if each not in contents], paths, [*blobs, *contents]
 
 
 def _find_path(folder: str, name: str) -> str | None:

@@ -145,8 +145,10 @@ _SHOWS_CHANGES: Final = lazy_pattern(r"-[a-zA-Z]*v[a-zA-Z]*|--verb.*")
 
 def _git_calls(args: BashArgs, ctx: ToolContext) -> Iterator[tuple[GitCall, str]]:
     """Yield the calls of git with the folders they run in."""
+    from surehand.shell.programs.git import spell_out  # lazy: git's options, 2 ms, for git alone
+
     for each in understand_call(args, ctx).commands:
-        call = parse_call(each.words) if each.name == "git" else None
+        call = parse_call(spell_out(each.words)) if each.name == "git" else None
         if call is not None:
             yield call, os.path.join(each.cwd or ctx.cwd, call.folder)
 

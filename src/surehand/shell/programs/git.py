@@ -150,7 +150,11 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text"), ("show", "@none")),
-    "stash": (("list", _LOG), ("show", _DIFF + " -u --include-untracked --only-untracked @revisions")),
+    # `stash show` takes every word that is no option for a stash.
+    "stash": (
+        ("list", _LOG),
+        ("show", _DIFF.replace("-O:r ", "").replace(":", "?") + " -u --include-untracked --only-untracked @revisions"),
+    ),
     "ls-remote": (("--get-url", "--get-url @none"),),
     "config": (
         ("", "-z --local --global --system --worktree --null --show-origin --show-scope --type: --bool --int --path "
@@ -229,19 +233,49 @@ _GIT_BUILT_IN = {*SUBCOMMANDS, *FORMS} | names(
 def _judge_subcommand(name: str, words: list[Word]) -> Verdict:
     if len(words) == 1 and words[0].text in ("-h", "--help") and name in _GIT_BUILT_IN:
         return Verdict()
+    verdict = Verdict(f"`git {name}` is not known to be read-only")
+    for known, rest in _forms_of(name, words):
+        verdict = judge_words(f"git {name}", rest, known)
+        if not verdict.problem:
+            return verdict
+    return verdict
+
+
+def _forms_of(name: str, words: list[Word]) -> Iterator[tuple[Flags, list[Word]]]:
+    """Yield the options of each form of a subcommand that may be meant, and the words they are among."""
     if name == "diff" and any(word.literal and word.text == "--no-index" for word in words):
         name = "diff --no-index"  # its operands are files, wherever they lie
     if name in SUBCOMMANDS:
-        return judge_words(f"git {name}", words, options.flags(SUBCOMMANDS[name]))
-    verdict = Verdict(f"`git {name}` is not known to be read-only")
+        yield options.flags(SUBCOMMANDS[name]), words
     for wanted, line in FORMS.get(name, ()):
         known = options.flags(line)
         rest = _words_of_form(wanted, words, known)
         if rest is not None:
-            verdict = judge_words(f"git {name}", rest, known)
-            if not verdict.problem:
-                return verdict
-    return verdict
+            yield known, rest
+
+
+def spell_out(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a git command with each option by itself, its value glued to it; one that is not known stays as it is.
+
+    `git grep -ie KEY main` becomes `git grep -i -eKEY main`: what does not begin with `-` is no value of an option.
+    """
+    every = [Word(each) for each in words]
+    at = 2 + options.parse(every[1:], options.flags(_GLOBAL), permute=False).used
+    for known, among in _forms_of(words[at - 1], every[at:]) if at <= len(words) else ():
+        found = options.parse(among, known)
+        if not found.unknown:
+            begin, after = len(words) - len(among), [each.text for each in among[found.used :]]
+            operands = [each.text for each in found.operands[: len(found.operands) - len(after)]]
+            ends = ("--", *after) if found.used and among[found.used - 1].text == "--" else ()
+            return (*words[:begin], *map(_glue, found.options), *operands, *ends)
+    return tuple(words)
+
+
+def _glue(option: tuple[str, Word | None]) -> str:
+    name, value = option
+    if value is None:
+        return name
+    return f"-{value.text}" if name == "-#" else f"{name}{'=' if name.startswith('--') else ''}{value.text}"
 
 
 def _words_of_form(wanted: str, words: list[Word], known: Flags) -> list[Word] | None:
