@@ -13,6 +13,7 @@ import pytest
 
 from surehand import Surehand, ToolResult
 from surehand.core.read_state import SETTLED_NS
+from surehand.core.settings import Mode
 from surehand.files.opening import read_to_end
 from surehand.policy.approvals import Answer, Question
 from surehand.testing import Says
@@ -110,18 +111,57 @@ async def test_a_large_file_that_moves_while_its_edit_is_asked_about_is_refused(
     assert path.read_text() == moved
 
 
-async def test_a_large_file_that_moves_while_it_is_read_again_is_searched_again(
+def _write_while_read(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have somebody write a text into the file between the look at its status and the look at its bytes."""
+
+    def read_moved(fd: int, size: int) -> bytes:
+        with path.open("r+") as file:
+            file.write(text)
+        return read_to_end(fd, size)
+
+    monkeypatch.setattr(file_write, "read_to_end", read_moved)
+
+
+async def test_a_large_file_that_moves_while_it_is_read_again_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "large.txt"
     moved = LARGE[100:] + LARGE[:100]
     _write_old(path, LARGE)
+    result = await _edit_large(path, lambda: _write_while_read(path, moved, monkeypatch))
+    assert result.error is not None
+    assert result.error.details["number"] == 7
+    assert path.read_text() == moved
 
-    def read_moved(fd: int, size: int) -> bytes:
-        with path.open("r+") as file:
-            file.write(moved)
-        return read_to_end(fd, size)
 
-    result = await _edit_large(path, lambda: monkeypatch.setattr(file_write, "read_to_end", read_moved))
-    assert result.ok, result.output
-    assert path.read_text() == moved.replace("row 002500", "ROW 2500")
+@pytest.mark.parametrize("mode", ["default", "accept-edits"])
+async def test_a_file_written_to_while_its_edit_reads_it_counts_as_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    path = tmp_path / "app.py"
+    _write_old(path, "one\r\ntwo\r\n")  # CRLF: found by a thread, not at once
+    async with Surehand(tmp_path, approver=Says("once"), mode=mode, plugins=False) as app:
+        assert (await app.call("Read", {"file_path": "app.py"})).ok
+        _write_while_read(path, "ONE\r\ntwo\r\nthree", monkeypatch)
+        result = await app.call("Edit", {"file_path": "app.py", "old_string": "two\n", "new_string": "zwei\n"})
+    assert result.error is not None
+    assert result.error.details["number"] == 7
+    assert path.read_bytes() == b"ONE\r\ntwo\r\nthree"
+
+
+async def test_a_refusal_that_only_a_question_shows_does_not_count_as_a_read(tmp_path: Path) -> None:
+    path, workspace = tmp_path / "outside.txt", tmp_path / "ws"
+    workspace.mkdir()
+    path.write_text("one\ntwo\n")
+    says = Says("once")
+    async with Surehand(workspace, approver=says, plugins=False) as app:
+        assert (await app.call("Read", {"file_path": str(path)})).ok
+        path.write_text("ONE\ntwo\n")
+        edit = {"file_path": str(path), "old_string": "two", "new_string": "zwei"}
+        result = await app.call("Edit", edit)
+        assert says.asked[-1].preview is not None
+        assert "modified since read" in says.asked[-1].preview.text
+        assert result.error is not None
+        assert result.error.details["number"] == 7
+        assert path.read_text() == "ONE\ntwo\n"
+        assert (await app.call("Edit", edit)).ok

@@ -200,7 +200,7 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
     seen = write.ctx.session.read_state.get(write.real)
     if not _has_content(write) or seen is None or write.status is None:
         return None
-    untouched = write.on_disk is None and seen.untouched(write.status)
+    untouched = write.on_disk is None and seen.untouched(os.fstat(write.fd))
     if untouched or seen.digest == write.digest:
         return None
     if write.merges and write.edits and write.encoding.unit == 1 and isinstance(write.data, bytes):
@@ -210,9 +210,10 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
 
 def _explain_modified(write: FileWrite, seen: Seen) -> Problem:
     diff = _what_changed(write, seen)
-    write.ctx.session.saw(write.real, write.make_seen())
-    if isinstance(write.data, bytes):
-        write.ctx.session.keep(SEEN).remember(write.digest, write.data)
+    if not write.previewing:
+        write.ctx.session.saw(write.real, write.make_seen())
+        if isinstance(write.data, bytes):
+            write.ctx.session.keep(SEEN).remember(write.digest, write.data)
     hint = "The file counts as read now, as it is: check your change against it and try again."
     return Problem(7, f"{MODIFIED} {_explain_read_state(write, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
 
@@ -511,7 +512,7 @@ def look_at_once(write: FileWrite) -> bool:
         data = read_at_once(source.fd, seen.size) if source.size == seen.size and source.real == write.real else None
         if data is None or not _holds_once(data, edit.old):
             return False
-        if not seen.untouched(source.stat) and digest_of(data) != seen.digest:
+        if not seen.untouched(os.fstat(source.fd)) and digest_of(data) != seen.digest:
             return False
         write.fd, write.status, write.data, write.digest = source.fd, source.stat, data, seen.digest
         write.check(EDIT_CHECKS)

@@ -146,6 +146,7 @@ class FileWrite:
         """What others changed since the file was read, where that was merged."""
         self.summary = ""
         """What the change is, where the changed lines alone would not tell."""
+        self.previewing = False  # True: only those who are asked see a refusal, and its caller reads nothing by it
         self._lock = ExitStack()
 
     def __enter__(self) -> Self:
@@ -198,6 +199,7 @@ class FileWrite:
 
     def preview(self, checks: tuple[Check, ...]) -> Preview:
         """Say exactly what would change; nothing is written."""
+        self.previewing = True
         write = self.looked[-1] if self.looked else self.look(checks)
         shown = describe_preview(write)
         kept, loop = write._find_checked(), self.ctx.loop
@@ -403,16 +405,16 @@ class FileWrite:
             self.data = data = read_to_end(self.fd, self.status.st_size)
         except OSError as problem:
             raise os_failure(problem, self.path, "read") from None
-        if kept is not None and not kept.seen.untouched(os.fstat(self.fd)):  # written to while it was read
+        status = os.fstat(self.fd)  # one taken before the bytes were read says nothing of them
+        if kept is not None and not kept.seen.untouched(status):
             self.forget()
         seen = self.ctx.session.read_state.get(self.real)
-        known = seen is not None and seen.digest and seen.untouched(self.status)
         unsaved = buffers.read(self.real, data) if buffers is not None else None
         if unsaved is not None:
             self.on_disk, self.data, self.digest = data, unsaved, digest_of(unsaved)
             return
         self.on_disk = None
-        self.digest = seen.digest if seen is not None and known else digest_of(data)
+        self.digest = seen.digest if seen and seen.digest and seen.untouched(status) else digest_of(data)
 
     def _read_large(self) -> tuple[LargeBytes, str] | None:
         """Return a large file's bytes and their digest without holding them; None where they must be held."""
