@@ -242,6 +242,45 @@ async def test_an_undo_keeps_what_the_user_changed_in_other_lines_where_it_is_to
         assert file.read_text() == with_both
 
 
+async def test_an_undo_of_changes_with_others_between_them_shows_or_keeps_those(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("".join(LINES))
+    async with scratch_app(tmp_path, mode="accept-edits") as app:
+        await app.call("Read", {"file_path": "a.txt"})
+        for number in (3, 16):
+            edit = {"file_path": "a.txt", "old_string": f"line {number}\n", "new_string": "by the agent\n"}
+            assert (await app.call("Edit", edit)).ok
+            if number == 3:
+                file.write_text(file.read_text().replace("line 9\n", "by the user\n"))
+                await app.call("Read", {"file_path": "a.txt"})
+        refused = await app.undo(last=2)
+        assert "+by the user" in error(refused)
+        assert "agent\n" not in "".join(each for each in error(refused).splitlines(True) if each[:1] in "+-")
+        assert "--merge" in error(refused)
+        with_both = file.read_text()
+        undone = await app.undo(last=2, merge=True)
+        assert undone.ok, undone.output
+        assert undone.data["merged"] == [str(file)]
+        assert file.read_text() == "".join(LINES).replace("line 9\n", "by the user\n")
+        assert (await app.redo()).ok
+        assert file.read_text() == with_both
+
+
+async def test_an_undo_names_the_change_of_another_session_between_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    async with (
+        Surehand(tmp_path, mode="accept-edits", session="ours", plugins=False) as ours,
+        Surehand(tmp_path, mode="accept-edits", session="theirs", plugins=False) as theirs,
+    ):
+        made: list[str] = []
+        for app in (ours, theirs, ours):
+            await app.call("Read", {"file_path": "a.txt"})
+            made.append(await write(app, "a.txt", f"{len(made)}\n"))
+        refused = await ours.undo(session="ours", merge=True)
+        assert f"Change {made[1]} came later in the same place; undo that first" in error(refused)
+        assert (tmp_path / "a.txt").read_text() == "2\n"
+
+
 async def test_a_merging_undo_is_refused_where_the_same_lines_were_changed(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("".join(LINES))

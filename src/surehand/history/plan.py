@@ -51,8 +51,8 @@ class Plan:
     kind: Literal["undo", "redo"]
     about: tuple[str, ...]
     steps: tuple[FileChange, ...]
-    broken: tuple[str, ...] = ()
-    """Paths somebody else changed between the changes to take back."""
+    gaps: dict[str, tuple[FileChange, ...]] = field(default_factory=dict[str, tuple[FileChange, ...]])
+    """By path, what somebody else changed between the changes to take back, the latest first."""
     originals: tuple[str, ...] = ()
     """The changes of tools that are taken back or brought back in the end."""
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -262,7 +262,7 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: b
     if not changes:
         raise ToolFailure("there is nothing to undo", code="precondition_failed", hint=_LISTED)
     steps: dict[str, FileChange] = {}
-    broken: dict[str, None] = {}
+    gaps: dict[str, tuple[FileChange, ...]] = {}
     parts: dict[str, tuple[str, ...]] = {}
     left_alone: set[str] = set()
     taken = history.partial_undos()
@@ -275,16 +275,16 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: b
         for each in wanted:
             later, after = steps.get(each.path), each.after or ABSENT
             if later is not None and later.after is not None and _is_broken(later.after, after):
-                broken[each.path] = None
+                gaps[each.path] = (*gaps.get(each.path, ()), FileChange(each.path, after, later.after))
             steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
     ids = tuple(each.id for each in changes)
     # What came and went again, or is as it was, is nobody's to touch.
-    needed = [step for step in steps.values() if step.before != step.after or step.path in broken]
+    needed = [step for step in steps.values() if step.before != step.after or step.path in gaps]
     return Plan(
         "undo",
         ids,
         tuple(needed or steps.values()),
-        tuple(broken),
+        gaps,
         ids,
         parts,
         tuple(_call_back(each) for each in changes if calls and history.log.call_left(each, taken)),

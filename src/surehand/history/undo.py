@@ -7,7 +7,7 @@ written down first, confirmed afterwards, and what it overwrites is kept, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from surehand.core.errors import ToolFailure
@@ -34,11 +34,7 @@ _NAMED: Final = 10
 
 def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> None:
     """Raise ToolFailure, with a diff, when a path of the plan was changed by somebody else since."""
-    conflicts = [
-        each
-        for each in _steps(history, plan, roots_of).standing()
-        if each.changed or (each.step.path in plan.broken and not each.now.same_content(each.step.after or ABSENT))
-    ]
+    conflicts = [each for each in _steps(history, plan, roots_of).standing() if _is_conflict(plan, each)]
     if conflicts and (not force or any(each.special for each in conflicts)):
         raise _changed_since(history, plan, conflicts)
     missing = [step.path for step in plan.steps if not _available(history, plan, step)]
@@ -51,12 +47,17 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
         )
 
 
+def _is_conflict(plan: Plan, each: Standing) -> bool:
+    """Say whether somebody else changed the path of a step, since or between the changes."""
+    return each.changed or (each.step.path in plan.gaps and not each.now.same_content(each.step.after or ABSENT))
+
+
 def merge(history: History, plan: Plan, roots_of: RootsOf) -> Plan:
-    """Return the plan with what others changed since kept, where that is in other lines; conflicts stay as they are."""
-    merged = dict[str, bytes]()
+    """Return the plan with what others changed kept, where that is in other lines; conflicts stay as they are."""
+    merged, gaps = dict[str, bytes](), dict(plan.gaps)
     steps = list[FileChange]()
     for each in _steps(history, plan, roots_of).standing():
-        data = _merge_one(history, each) if each.changed and each.step.path not in plan.broken else None
+        data = _merge_one(history, each, plan.gaps.get(each.step.path, ())) if _is_conflict(plan, each) else None
         if data is None:
             steps.append(each.step)
             continue
@@ -65,21 +66,27 @@ def merge(history: History, plan: Plan, roots_of: RootsOf) -> Plan:
         after = FileState("file", digest_of(data), mode, len(data))
         merged[after.digest] = data
         steps.append(FileChange(each.step.path, each.now, after))
-    return replace_values(plan, steps=tuple(steps), merges=True, merged=merged)
+        gaps.pop(each.step.path, None)
+    return replace_values(plan, steps=tuple(steps), gaps=gaps, merges=True, merged=merged)
 
 
-def _merge_one(history: History, standing: Standing) -> bytes | None:
-    """Merge what shall stand in a file with what somebody made of it since; None where both touch the same lines."""
-    before, wanted = standing.step.before, standing.step.after or ABSENT
-    if {before.kind, wanted.kind, standing.now.kind} != {"file"} or standing.data is None:
+def _merge_one(history: History, standing: Standing, gaps: Sequence[FileChange]) -> bytes | None:
+    """Take changes back from what others made of a file, since or between them; None where both touch the same lines.
+
+    What lies between two gaps is taken back in one step, the latest first.
+    """
+    between = [state or ABSENT for gap in gaps for state in (gap.after, gap.before)]
+    states = [standing.step.before, *between, standing.step.after or ABSENT]
+    merged, contents = standing.data, [history.content(each.digest) for each in states if each.kind == "file"]
+    known = [each for each in (merged, *contents) if each is not None]
+    if len(known) <= len(states) or standing.now.kind != "file" or max(map(len, known)) > MERGE_LIMIT:
         return None
-    base, theirs = history.content(before.digest), history.content(wanted.digest)
-    if base is None or theirs is None or max(map(len, (base, theirs, standing.data))) > MERGE_LIMIT:
-        return None
-    encodings = {detect(data) for data in (base, theirs, standing.data)}
+    encodings = {*map(detect, known)}
     if len(encodings) != 1 or (encoding := encodings.pop()) is None or encoding.unit != 1:
         return None  # lines of binary files, and of wide characters, are not split as bytes are
-    return merge_lines(base, standing.data, theirs)
+    for base, wanted in zip(known[1::2], known[2::2], strict=True):
+        merged = merged if merged is None else merge_lines(base, merged, wanted)
+    return merged
 
 
 def _available(history: History, plan: Plan, step: FileChange) -> bool:
@@ -95,14 +102,15 @@ def _content(history: History, plan: Plan) -> Content:
 def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> ToolFailure:
     paths = [conflict.step.path for conflict in conflicts]
     word = "Undo" if plan.kind == "undo" else "Redo"
-    diff = _join_diffs(conflict.diff(history.source) for conflict in conflicts)
+    diff = _join_diffs(_diff_of_others(history, plan, each) for each in conflicts)
     gone = all(each.now.kind == "absent" and not each.special for each in conflicts)
     what = "is gone (moved or deleted)" if gone else "changed"
     lost = "What would be lost" if what == "changed" else "What stood there"
-    later = _later(history, plan, paths)
+    since = (max if plan.gaps.keys().isdisjoint(paths) else min)(map(int, plan.originals), default=0)
+    later = _later(history, plan, paths, since)
     many, more = len(later) > 1, f" and {len(later) - _NAMED:,} more" if len(later) > _NAMED else ""
     named = f"{'Changes' if many else 'Change'} {', '.join(later[:_NAMED])}{more} came later in the same place"
-    way = f"those first (`--to {max(map(int, plan.originals))}` takes back all after it)" if many else "that first"
+    way = f"those first (`--to {since}` takes back all after it)" if many else "that first"
     first = f"{named}; undo {way}. " if later else ""
     return ToolFailure(
         f"{word} refused: {', '.join(map(one_line, paths))} {what} since. {lost}:\n{diff}",
@@ -110,6 +118,12 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
         hint=first + _offer_ways(plan, conflicts),
         details={"paths": paths, "diff": diff, "changes": list(plan.about), "later": later},
     )
+
+
+def _diff_of_others(history: History, plan: Plan, each: Standing) -> str:
+    """Return what somebody else made of a path, between the changes of the plan and since."""
+    between = [_change_diff(history, gap) for gap in reversed(plan.gaps.get(each.step.path, ()))]
+    return "".join([*between, each.diff(history.source) if each.changed else ""])
 
 
 def _offer_ways(plan: Plan, conflicts: list[Standing]) -> str:
@@ -122,10 +136,10 @@ def _offer_ways(plan: Plan, conflicts: list[Standing]) -> str:
     )
 
 
-def _later(history: History, plan: Plan, paths: list[str]) -> list[str]:
-    """Return the changes still standing, newest first, that were made to the paths after those of the plan."""
-    newest, wanted = max(map(int, plan.originals), default=0), set(paths)
-    return [each.id for each in history.standing(after=newest) if any(changed.path in wanted for changed in each.files)]
+def _later(history: History, plan: Plan, paths: list[str], since: int) -> list[str]:
+    """Return the changes still standing, newest first, that others made to the paths after one of the plan."""
+    others, wanted = (each for each in history.standing(after=since) if each.id not in plan.originals), set(paths)
+    return [each.id for each in others if not wanted.isdisjoint(each.paths)]
 
 
 def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
