@@ -110,7 +110,7 @@ conformance: $(STAMP) ## the official MCP suite against our server and our clien
 	$(BIN)/python tests/mcp/conformance.py
 
 docs: $(STAMP) ## write the generated pages and the tool catalogue
-	$(BIN)/python -m surehand.cli.docs_pages
+	$(BIN)/python scripts/docs_pages.py
 	$(BIN)/python scripts/session_picture.py
 
 site: $(VENV)-site/.ready ## build the documentation site into .site, offline, every link checked

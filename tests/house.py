@@ -18,7 +18,6 @@ KEPT_APART = {
     "surehand.acp.updates": "messages to the editor, beside the conversation",
     "surehand.agent.compaction": "a subject of its own, searched for by this word",
     "surehand.cli.ask": "one file a command",
-    "surehand.cli.completion": "one file a command",
     "surehand.cli.demo": "one file a command",
     "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
     "surehand.cli.rewind": "one file a command",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.docs_pages import tools_page
 
 from surehand import Tool, catalog
-from surehand.cli.docs_pages import tools_page
 from surehand.core.schema_lint import lint
 from surehand.core.tool import ToolInfo
 from surehand.registry.registry import Registry, problems

@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import jsonschema_rs
 import pytest
+from scripts import docs_pages
 
 from surehand import catalog
 from surehand.agent.profiles import parse_profile
 from surehand.batch.tasks import read_tasks
-from surehand.cli import docs_pages
 from surehand.cli.main import COMMANDS, _global_options, _parser, main
 from surehand.slash import load_commands
 from surehand.state import locations

@@ -37,7 +37,7 @@ MODULES: Final[tuple[str, ...]] = (
 )
 """Where the built-in tools are written, in the order they are listed."""
 
-_FILE: Final = os.path.join(os.path.dirname(__file__), "catalog.json")
+FILE: Final = os.path.join(os.path.dirname(__file__), "catalog.json")
 
 
 def build_rows() -> list[dict[str, Any]]:
@@ -49,16 +49,9 @@ def build_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def write() -> None:
-    """Write the catalogue anew."""
-    with open(_FILE, "w", encoding="utf-8") as file:
-        json.dump(build_rows(), file, indent=1, ensure_ascii=False)
-        file.write("\n")
-
-
 def rows() -> list[dict[str, Any]]:
     """Return the catalogue as it is kept."""
-    with open(_FILE, encoding="utf-8") as file:
+    with open(FILE, encoding="utf-8") as file:
         return json.load(file)
 
 

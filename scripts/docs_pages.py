@@ -1,4 +1,4 @@
-"""`make docs`: write the documentation pages that are generated from the code, and the catalogue of tools."""
+"""Write the pages of docs/ that are generated from the code, and the catalogue of tools. `make docs` runs it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
 from surehand import catalog
@@ -168,14 +169,11 @@ def pages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write the catalogue and, in a checkout, the generated pages."""
-    catalog.write()
-    docs = os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs")
-    if os.path.isdir(docs):
-        os.makedirs(os.path.join(docs, "reference"), exist_ok=True)
-        for name, text in pages().items():
-            with open(os.path.join(docs, name), "w", encoding="utf-8") as file:
-                file.write(text)
+    """Write the catalogue first: the pages are made from it."""
+    rows = json.dumps(catalog.build_rows(), indent=1, ensure_ascii=False)
+    Path(catalog.FILE).write_text(rows + "\n", encoding="utf-8")
+    for name, text in pages().items():
+        (Path(__file__).parents[1] / "docs" / name).write_text(text, encoding="utf-8")
     sys.stdout.write(f"{len(catalog.rows())} tools written\n")
     return 0
 
