@@ -1,11 +1,14 @@
-"""An endpoint of the console's API: a method, a path, what it takes, and the function that answers with plain data."""
+"""An endpoint of the console's API: its method and path, what a request brings, and the workspace it is about."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.frozen import field, frozen
+from surehand.state.locations import Workspace, known_workspaces
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -76,3 +79,27 @@ class Endpoint:
     run: Handler
     about: str
     takes: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
+"""What an endpoint about one workspace takes (see `named_workspace`)."""
+
+
+async def list_workspaces(console: Console, given: Given) -> Any:
+    """Return the workspaces of this user, the last used first, and which of them a session runs in."""
+    del given
+    running = {each["workspace"] for each in console.feed.sessions.values()}
+    found = await asyncio.to_thread(known_workspaces)
+    return {"workspaces": [{"path": each.path, "running": each.path in running} for each in found]}
+
+
+async def named_workspace(given: Given) -> Workspace:
+    """Return the workspace that a request names, or the last used one; raise ApiError where there is none."""
+    found = await asyncio.to_thread(known_workspaces)
+    wanted = given.text("workspace", "")
+    if not wanted and found:
+        return found[0]
+    root = await asyncio.to_thread(os.path.realpath, wanted) if wanted else ""
+    if (one := next((each for each in found if each.path == root), None)) is None:
+        raise ApiError(404, f"there is no workspace {wanted}".strip(), "Work in a folder with Surehand once.")
+    return one

@@ -8,8 +8,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from surehand.console.api.workspaces import named_workspace
-from surehand.console.endpoint import Endpoint, Given
+from surehand.console.endpoint import WORKSPACE, Endpoint, Given, named_workspace
 from surehand.engine.audit import records, verify
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ ENDPOINTS = (
         list_records,
         "What was recorded in a workspace, newest first",
         {
-            "workspace": "which one; the last used when left out",
+            **WORKSPACE,
             "limit": "how many at most",
             "before": "only records before this number, for paging",
             "tool": "only of this tool",

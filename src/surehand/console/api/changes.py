@@ -13,8 +13,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from surehand.console.api.workspaces import named_workspace
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import ApiError, Endpoint, Given, named_workspace
 from surehand.history.history import History, open_to_look
 from surehand.history.undo import change_diff
 from surehand.state.locations import Workspace

@@ -9,8 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.app import Surehand
-from surehand.console.api.workspaces import named_workspace
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import WORKSPACE, ApiError, Endpoint, Given, named_workspace
 from surehand.engine.audit import records
 from surehand.engine.checking import Checker
 from surehand.policy.explain import warnings
@@ -144,17 +143,16 @@ async def save_rule(console: Console, given: Given) -> Any:
     return {"saved": rule, "sessions": await console.spread_settings()}
 
 
-_WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
 _TRIED: Final = {"rules": "further rules, one a line: `deny Bash(rm:*)`"}
 ENDPOINTS = (
-    Endpoint("GET", "/api/policy/rules", list_rules, "Every rule in force, with its source and line", _WORKSPACE),
+    Endpoint("GET", "/api/policy/rules", list_rules, "Every rule in force, with its source and line", WORKSPACE),
     Endpoint(
         "POST",
         "/api/policy/check",
         check_call,
         "What would be decided about something, and why; nothing is run",
         {
-            **_WORKSPACE,
+            **WORKSPACE,
             **_TRIED,
             "typed": "a command, an address, `read PATH` or `write PATH`; or:",
             "tool": "the tool of a call",
@@ -166,10 +164,10 @@ ENDPOINTS = (
         "/api/policy/compare",
         compare_rules,
         "Which recorded calls of the last days would be decided otherwise",
-        {**_WORKSPACE, **_TRIED},
+        {**WORKSPACE, **_TRIED},
     ),
     Endpoint(
-        "GET", "/api/policy/suggestions", suggest_rules, "Rules that would have spared the most questions", _WORKSPACE
+        "GET", "/api/policy/suggestions", suggest_rules, "Rules that would have spared the most questions", WORKSPACE
     ),
     Endpoint(
         "POST",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.config import set_value
 from surehand.console.api.figures import SPANS, by_tool
-from surehand.console.api.workspaces import named_workspace
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import WORKSPACE, ApiError, Endpoint, Given, named_workspace
 from surehand.engine.audit import records
 from surehand.state.locations import Workspace
 
@@ -79,22 +78,21 @@ async def call_tool(console: Console, given: Given) -> Any:
     return result.to_dict()
 
 
-_WORKSPACE = {"workspace": "which one; the last used when left out"}
 ENDPOINTS = (
-    Endpoint("GET", "/api/tools", list_tools, "The tools of a workspace, each with its figures", _WORKSPACE),
-    Endpoint("POST", "/api/tools/health", check_health, "How a tool is", {**_WORKSPACE, "tool": "its name"}),
+    Endpoint("GET", "/api/tools", list_tools, "The tools of a workspace, each with its figures", WORKSPACE),
+    Endpoint("POST", "/api/tools/health", check_health, "How a tool is", {**WORKSPACE, "tool": "its name"}),
     Endpoint(
         "POST",
         "/api/tools/switch",
         switch_tool,
         "Switch a tool on or off in the user's settings; running sessions take it up",
-        {**_WORKSPACE, "tool": "its name", "enabled": "whether it may be called"},
+        {**WORKSPACE, "tool": "its name", "enabled": "whether it may be called"},
     ),
     Endpoint(
         "POST",
         "/api/tools/call",
         call_tool,
         "Call a tool through the door",
-        {**_WORKSPACE, "tool": "its name", "args": "its arguments", "dry_run": "only show what it would do"},
+        {**WORKSPACE, "tool": "its name", "args": "its arguments", "dry_run": "only show what it would do"},
     ),
 )

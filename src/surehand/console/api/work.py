@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import leftovers
-from surehand.console.api.workspaces import named_workspace
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import WORKSPACE, ApiError, Endpoint, Given, named_workspace
 from surehand.core.session import name_problem
 from surehand.engine import journal
 from surehand.sandbox.records import records as launcher_records
@@ -154,15 +153,14 @@ async def approve_definition(console: Console, given: Given) -> Any:
     return {"approved": tool}
 
 
-_WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
 ENDPOINTS = (
-    Endpoint("GET", "/api/kept-sessions", list_kept_sessions, "Sessions of a workspace that are kept", _WORKSPACE),
+    Endpoint("GET", "/api/kept-sessions", list_kept_sessions, "Sessions of a workspace that are kept", WORKSPACE),
     Endpoint(
         "GET",
         "/api/transcript",
         show_transcript,
         "What was said and done in a session",
-        {**_WORKSPACE, "name": "the session's name", "limit": "how many records at most, the latest"},
+        {**WORKSPACE, "name": "the session's name", "limit": "how many records at most, the latest"},
     ),
     Endpoint("GET", "/api/tasks", list_tasks, "Tasks of every running session"),
     Endpoint(
@@ -186,13 +184,13 @@ ENDPOINTS = (
         "/api/servers",
         list_servers,
         "MCP servers of a workspace",
-        {**_WORKSPACE, "connect": "connect to those that are not yet"},
+        {**WORKSPACE, "connect": "connect to those that are not yet"},
     ),
     Endpoint(
         "POST",
         "/api/servers/approve",
         approve_definition,
         "Approve what a server says of a tool otherwise than was approved",
-        {**_WORKSPACE, "tool": "its full name", "change": "the difference that was shown"},
+        {**WORKSPACE, "tool": "its full name", "change": "the difference that was shown"},
     ),
 )
