@@ -18,7 +18,6 @@ from weakref import WeakSet
 from surehand.agent.transcript import Transcript, read
 from surehand.core.call import ToolError, ToolResult, new_id
 from surehand.core.errors import ToolFailure
-from surehand.core.model import Message
 from surehand.core.session import Checkpoint, Kept, Session, name_problem
 from surehand.core.tasks import Task, TaskBoard
 from surehand.core.text import format_count
@@ -31,8 +30,6 @@ PROMPT_SHOWN: Final = 500
 
 class Conversation(Protocol):
     """A loop over the session, which must forget what was rewound."""
-
-    messages: list[Message]
 
     @property
     def busy(self) -> bool:

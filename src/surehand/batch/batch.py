@@ -102,7 +102,6 @@ class Batch:
     """The tasks of one batch on their way; `run` yields results as they come."""
 
     def __init__(self, tasks: list[Task], runner: Runner, options: Options, results: ResultsFile | None = None) -> None:
-        self.tasks = tasks
         self.options = options
         self._runner = runner
         self._results = results
@@ -283,7 +282,6 @@ class _Shared:
     """A model that several tasks speak with at once; none of them closes it."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
         self.provider, self.name = model.provider, model.name
         self.context_tokens, self.caches_prompts = model.context_tokens, model.caches_prompts
         self.stream = model.stream

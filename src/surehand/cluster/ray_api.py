@@ -81,7 +81,6 @@ class Node:
     """One node of the cluster that is alive."""
 
     id: str
-    address: str
     labels: Mapping[str, str]
     cpu: float
     memory: float
@@ -90,9 +89,8 @@ class Node:
 class Cluster:
     """A connection to a Ray cluster, started here or joined; closed, it ends what it started."""
 
-    def __init__(self, address: str, nodes: int, cpus: float | None, *, namespace: str, log: bool = False) -> None:
+    def __init__(self, address: str, nodes: int, cpus: float | None, *, namespace: str) -> None:
         self.ray = load_ray()
-        self.namespace = namespace
         self._started: Any = None
         if self.ray.is_initialized():
             raise StateError("this process is already connected to a Ray cluster; one fleet at a time")
@@ -106,21 +104,14 @@ class Cluster:
             elif nodes > 1:
                 raise SettingsError("nodes are simulated on a local cluster only")
             own: dict[str, Any] = {"_node_ip_address": LOOPBACK} if address.startswith((LOOPBACK, "localhost")) else {}
-            self.ray.init(
-                address=address,
-                namespace=namespace,
-                log_to_driver=log,
-                logging_level="error",
-                configure_logging=log,
-                **own,
-            )
+            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+            self.ray.init(address=address, namespace=namespace, **quiet, **own)
         except (SettingsError, StateError):
             self.close()
             raise
         except Exception as problem:  # Ray raises many kinds for a cluster that cannot be joined
             self.close()
             raise StateError(f"the Ray cluster at {address} cannot be joined: {problem}") from None
-        self.address = address
 
     def _start(self, nodes: int, cpus: float | None) -> str:
         """Start a cluster of this machine alone, reachable on loopback alone."""
@@ -147,7 +138,6 @@ class Cluster:
         return [
             Node(
                 row["NodeID"],
-                row["NodeManagerAddress"],
                 row.get("Labels") or {},
                 row["Resources"].get("CPU", 0.0),
                 row["Resources"].get("memory", 0.0),

@@ -121,9 +121,9 @@ def read_cookie(header: str, port: int) -> str:
     return found.value if found is not None else ""
 
 
-def cookie_header(login: Login, port: int, *, secure: bool) -> str:
+def cookie_header(login: Login, port: int) -> str:
     """Return the header that has a browser keep the cookie: not for scripts, not for requests other sites cause."""
-    return f"{cookie_name(port)}={login.cookie}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+    return f"{cookie_name(port)}={login.cookie}; Path=/; HttpOnly; SameSite=Strict"
 
 
 # Login and logout, and codes for further devices.
@@ -138,7 +138,7 @@ async def log_in(console: Console, given: Given) -> Any:
         hint = "`surehand console` prints a new address; a page that is signed in can add a device."
         raise ApiError(429 if wait else 401, str(problem), hint, retry_after_s=wait) from None
     answer = JSONResponse({"token": login.token})
-    answer.headers["set-cookie"] = cookie_header(login, console.port, secure=False)
+    answer.headers["set-cookie"] = cookie_header(login, console.port)
     return answer
 
 

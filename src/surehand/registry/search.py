@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import log
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from surehand.core.tool import Tool, ToolInfo
@@ -85,13 +85,6 @@ class Cards(Protocol):
         ...
 
 
-class Match(NamedTuple):
-    """One tool found, and how well it fits (only the order means something)."""
-
-    name: str
-    score: float
-
-
 class SearchIndex:
     """Search over name, aliases, hint and description of all tools of a registry."""
 
@@ -100,15 +93,11 @@ class SearchIndex:
         self._version = -1
         self._built = _Index([])
 
-    def search(self, query: str, limit: int = 10, keep: Callable[[str], bool] | None = None) -> list[Match]:
-        """Return the best matches, best first; equal ones in the order of registration."""
+    def names(self, query: str, limit: int = 10, keep: Callable[[str], bool] | None = None) -> list[str]:
+        """Return the names of the best matches, best first; equal ones in the order of registration."""
         if self._version != self._source.version:
             self._built, self._version = _Index(self._source.cards()), self._source.version
         return self._built.search(query, limit, keep)
-
-    def names(self, query: str, limit: int = 10, keep: Callable[[str], bool] | None = None) -> list[str]:
-        """Return only the names of the best matches; the form a `Selection` takes."""
-        return [match.name for match in self.search(query, limit, keep)]
 
 
 class _Field:
@@ -212,7 +201,7 @@ class _Index:
         self._near: dict[str, list[tuple[str, float]]] = {}
         self._by_length: dict[int, list[str]] | None = None
 
-    def search(self, query: str, limit: int, keep: Callable[[str], bool] | None) -> list[Match]:
+    def search(self, query: str, limit: int, keep: Callable[[str], bool] | None) -> list[str]:
         asked = self._terms(query)
         if limit < 1 or not query.strip():
             return []
@@ -226,7 +215,7 @@ class _Index:
             if keep is None or keep(self.names[number]):
                 best[number] = best.get(number, 0.0) + WHOLE_NAME
         ranked = sorted((-score, number) for number, score in best.items())
-        return [Match(self.names[number], -score) for score, number in ranked[:limit]]
+        return [self.names[number] for _, number in ranked[:limit]]
 
     def _terms(self, query: str) -> list[list[tuple[str, float]]]:
         """Return for each word of the query the words of the index that stand for it, with how much each counts."""
