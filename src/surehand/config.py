@@ -95,7 +95,7 @@ def _merge_sources(sources: Sequence[_Source]) -> Settings:
     try:
         return _parse_settings(sources)
     except SettingsError as problem:
-        # Together they are wrong: each by itself says where.
+        # The merged settings are wrong: check each source to find which.
         complaints = [complaint for source in sources for complaint in _complaints(source)]
         raise SettingsError("\n".join(complaints) or str(problem)) from None
 
@@ -167,7 +167,7 @@ def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _So
             kept |= _of_project(path, value)
             continue
         why = refused or "this folder is not trusted (see `surehand trust`)"
-        name = visible(".".join(path), lines=False)  # a stranger's file must not steer the terminal
+        name = visible(".".join(path), lines=False)  # sanitized: a stranger's file must not control the terminal
         warnings.append(f"{project.where(path)}: {name} was ignored: {why}")
     return _Source(kept, project.where)
 

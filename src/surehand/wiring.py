@@ -198,7 +198,7 @@ class Listeners:
         def save() -> None:
             try:
                 store.save(metrics.records)
-            except (OSError, StateError) as problem:  # the calls are made; figures are no reason to fail them
+            except (OSError, StateError) as problem:  # a failure to save metrics must not fail calls that succeeded
                 self._session.emit("note", message=f"what was measured is not kept: {problem}")
 
         self._stack.callback(save)

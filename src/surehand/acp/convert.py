@@ -111,7 +111,7 @@ def call_update(
     raw_output: Any = None,
     meta: dict[str, Any] | None = None,
 ) -> schema.ToolCallProgress:
-    """Return what is new of a call."""
+    """Return an update of a call."""
     return schema.ToolCallProgress(
         session_update="tool_call_update",
         tool_call_id=call_id,
@@ -191,7 +191,7 @@ def _read_hunk(lines: Sequence[str], at: int, removed: int, added: int) -> tuple
     ended: list[list[str]] = []
     while at < len(lines) and (removed > 0 or added > 0 or lines[at].startswith("\\")):
         sign, text = lines[at][:1], lines[at][1:] + "\n"
-        if sign == "\\":  # the line before has no line break
+        if sign == "\\":  # "No newline at end of file"
             for side in ended:
                 side[-1] = side[-1].removesuffix("\n")
         elif sign in (" ", "-", "+"):
@@ -199,7 +199,7 @@ def _read_hunk(lines: Sequence[str], at: int, removed: int, added: int) -> tuple
             for side in ended:
                 side.append(text)
             removed, added = removed - (sign != "+"), added - (sign != "-")
-        else:  # cut short: what follows is no part of the file
+        else:  # truncated: what follows is not part of the file
             break
         at += 1
     return "".join(before), "".join(after), at

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surehand.core.events import Event, Progress
 
 LIVE_CHARACTERS: Final = 20_000
-"""Of a running command's output, the end that is shown; its result has the rest."""
+"""Characters of a running command's output that are shown; its result has the rest."""
 _TO_DO: Final[Mapping[str, schema.PlanEntryStatus]] = {
     "pending": "pending",
     "in_progress": "in_progress",
@@ -131,7 +131,7 @@ class Updates:
         self._live.pop(call.id, None)
         terminal = self._terminals and call.name == "Bash"
         if terminal and result.error is not None and "exit_code" not in dict(result.data or {}):
-            terminal = False  # it never ran: what is to be seen is why
+            terminal = False  # it never ran: show why
         self.send(convert.call_end(call, result, self._session.cwd, terminal=terminal))
 
     def _change_plan(self, task: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Compaction: when a conversation nears the model's limit, the oldest tool results go first, and that is said.
 
-A good piece is freed at once. Taking away a little before every turn would change the beginning of each request, and a
-provider's prompt cache would never serve.
+Much is freed at once: removing a little before every turn would change the beginning of each request, and miss the
+provider's prompt cache every time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from surehand.core.tool import ToolInfo
 
 T = TypeVar("T")
 FULL: Final = 0.8
-"""The part of the model's window at which room is made."""
+"""Share of the model's window at which compaction starts."""
 FREED: Final = 0.6
-"""The part that may be taken afterwards."""
+"""Share of the window used after compaction."""
 KEPT_MESSAGES: Final = 6
-"""Messages at the end whose results are never touched."""
+"""Latest messages, whose results are kept."""
 _GONE: Final = "[this result was dropped to make room; call the tool again if you need it]"
 _TOKEN: Final = 4
-"""Characters of a token, which errs on the large side for English and code."""
+"""Characters per token; overestimates tokens of English and code."""
 _IMAGE: Final = 1500 * _TOKEN
 SUMMARY_TOKENS: Final = 1_500
 SUMMED_PART: Final = 0.5
-"""The part of the window that is read again for a summary."""
+"""Share of the window that the request for a summary may use."""
 _SUM_UP: Final = """\
 You are given the beginning of a conversation between a user and an agent that works with tools. Sum it up for the
 agent, who goes on from there and no longer has it: what the user wants, in their words where these matter; what was
@@ -50,10 +50,10 @@ class Compacted:
 
 
 class Room:
-    """Keeps one conversation within its model's window. What was measured is not measured again before every turn."""
+    """Keeps one conversation within its model's window. Sizes are remembered between turns."""
 
     def __init__(self) -> None:
-        self._measured: dict[int, tuple[object, int]] = {}  # with what was measured, so that no other takes its place
+        self._measured: dict[int, tuple[object, int]] = {}  # keeps the message alive, so that its id is not reused
 
     def compact(self, messages: list[Message], system: str, tools: Sequence[ToolInfo], window: int) -> Compacted:
         """Return messages that fit, what was dropped in words (empty when nothing was), and the exchanges dropped."""
@@ -96,7 +96,7 @@ def summary_request(dropped: Sequence[Message], window: int, max_tokens: int) ->
     room = max(2_000, int(window * SUMMED_PART) * _TOKEN)
     lines = [line for message in dropped for line in _tell_message(message)]
     text = "\n".join(lines)
-    if len(text) > room:  # the beginning has what was wanted, the end what it came to
+    if len(text) > room:  # the beginning has the request, the end the outcome
         text = f"{text[: room // 2]}\n[... {len(text) - room:,} characters left out ...]\n{text[-room // 2 :]}"
     return ModelRequest(_SUM_UP, (Message("user", text),), (), min(max_tokens, SUMMARY_TOKENS))
 
@@ -148,7 +148,7 @@ def _without_text(result: ToolResult) -> ToolResult:
 
 
 def _oldest(messages: Sequence[Message]) -> slice | None:
-    """Return what goes first: a question with everything up to the next one, or the oldest turn of the only question.
+    """Return what to drop first: the oldest question with all its turns, or the oldest turn of the only question.
 
     What belongs together goes together: providers refuse results without their calls.
     """

@@ -41,7 +41,7 @@ __all__ = ["Limits", "Loop", "Outcome"]
 RETRY_WAITS_S: Final = (1.0, 4.0, 15.0)
 """Waits before trying an overloaded model again, where its server does not ask for longer ones."""
 LONGEST_WAIT_S: Final = 60.0
-"""What is waited at most; a server that wants more is left to the user's patience."""
+"""Longest wait; if a server asks for more, the request fails."""
 
 
 @frozen
@@ -64,7 +64,7 @@ class Limits:
         return None if self.prices is None else usage.cost_at(self.prices)
 
     def find_reached(self, outcome: Outcome, elapsed_s: float) -> str | None:
-        """Return which limit an answer has met before its next turn; what its sub-agents spend counts."""
+        """Return the limit reached before the next turn, if any; sub-agents' spending counts."""
         if outcome.turns >= self.turns:
             return "turn_limit"
         if self.tokens is not None and outcome.spent.usage.total >= self.tokens:
@@ -81,7 +81,7 @@ class Spent:
 
     usage: Usage = field(default_factory=Usage)
     cost: float | None = 0.0
-    """None once a turn was taken whose price nobody knows."""
+    """None once a turn's price is unknown."""
     estimated: bool = False
     """Whether a part of the cost is by public prices."""
 
@@ -220,7 +220,7 @@ class Loop:
                 return
             await self._answer(message.calls, {})
             if self.session.closed or self.executor.underway.closed:
-                return  # interrupted: no call would be made, and every answer of the model costs
+                return  # interrupted: no call would run, and asking the model costs tokens
 
     async def _answer_interrupted(self) -> None:
         """Answer the calls of a turn that a crash interrupted: those that began are not made again."""
@@ -258,7 +258,7 @@ class Loop:
         self.session.emit("note", message=f"{compacted.said}{stands}")
 
     async def _sum_up(self, dropped: Sequence[Message]) -> str:
-        """Return what a model makes of exchanges that were dropped; nothing where it fails, which is no reason to."""
+        """Return a model's summary of dropped exchanges; empty if that fails, which must not end the conversation."""
         request = summary_request(dropped, self.model.context_tokens, self.limits.max_tokens)
         try:
             turn = await speak(self.model, request, lambda piece: None, lambda wait: None)
@@ -285,7 +285,7 @@ class Loop:
         try:
             return await speak(self.model, request, heard, lambda wait: self.session.emit("note", message=wait))
         except (ModelError, asyncio.CancelledError):
-            if text := "".join(spoken).strip():  # the user has seen it, and may speak of it
+            if text := "".join(spoken).strip():  # the user has seen it, and may refer to it
                 self.outcome.text = text
                 self._say(Message("assistant", f"{text} [broken off here]"))
             raise

@@ -52,7 +52,7 @@ class RewindJournal(Protocol):
     """Why nothing can be added to it; empty when all is well."""
 
     def hold_alone(self) -> AbstractContextManager[bool]:
-        """Hold the journal against other processes while inside; False where another one has it."""
+        """Lock the journal inside the block; False if another process has it."""
         ...
 
     def check_branch(self, name: str) -> None:
@@ -94,7 +94,7 @@ class SessionRewinder:
         if not found.unfinished or self._journal.problem or any(each.busy for each in self.conversations):
             return found
         with self._journal.hold_alone() as alone:
-            if not alone:  # the process that has begun it is at it
+            if not alone:  # the process that began it is still working on it
                 return found
             for id, begun in found.unfinished.items():
                 change_id = self._change_made_by(id) if begun.get("files") else ""
@@ -182,7 +182,7 @@ class SessionRewinder:
         undo = {"turns": [each.turn for each in turns], "force": force}
         by = "Undo", undo
         preview = await self._preview(would, turns, by)
-        if not force and not preview.ok:  # what the user did since is kept where it can be
+        if not force and not preview.ok:  # later changes of the user are merged where possible
             by = "Undo", {**undo, "merge": True}
             preview = await self._preview(would, turns, by)
         return by, preview
@@ -207,7 +207,7 @@ class SessionRewinder:
             return await self._carry_out(order, by, [f"Took the rewind back: the conversation has {turns} again."])
 
     def _refuse_unkept(self) -> None:
-        """Raise ToolFailure where the journal cannot be written: the rewind would be forgotten, and half of it done."""
+        """Raise ToolFailure if the journal cannot be written: the rewind would be half done and forgotten."""
         if self._journal.problem:
             hint = "Nothing was changed. Let the folder be written, or name another with SUREHAND_HOME."
             raise ToolFailure(self._journal.problem, code="precondition_failed", hint=hint)
@@ -318,7 +318,7 @@ def _name_task(task: Task) -> str:
 
 
 def _add_hint(result: ToolResult, said: str) -> ToolResult:
-    """Return a failed result with something more to know."""
+    """Return a failed result with a longer hint."""
     assert result.error is not None
     error = replace(result.error, hint=f"{result.error.hint} {said}".strip())
     return ToolResult.failed(error, data=result.data)

@@ -1,7 +1,7 @@
-"""Structured output: an answer that is data of a given shape, checked, and asked for again where it does not fit.
+"""Structured output: an answer validated against a schema, and asked for again if it does not fit.
 
-The shape is a JSON Schema, or a pydantic model. The model is told it in words, which every provider understands; what
-it answers is validated here, whatever a provider promises.
+The shape is a JSON Schema, or a pydantic model. The prompt holds it, which every provider understands; the
+answer is validated here, whatever a provider promises.
 """
 
 from __future__ import annotations

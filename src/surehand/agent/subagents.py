@@ -32,7 +32,7 @@ from surehand.engine.executor import Executor
 
 OpenModel = Callable[[str | None], Model]
 HEARD_LIMIT: Final = 500
-"""Lines that are held of what an agent does and says; older ones are dropped."""
+"""Lines of an agent's activity that are kept; older ones are dropped."""
 _LINE: Final = 2000
 
 
@@ -84,7 +84,7 @@ class Agent:
         """End the agent and wait until it has stopped, and cleared up."""
         if self.task is None or self.task.done():
             return
-        if not self.task.cancelling():  # once: a second time would cut its clean-up short
+        if not self.task.cancelling():  # once: a second cancel would interrupt its clean-up
             self.task.cancel()
         await asyncio.wait({self.task})
 
@@ -126,7 +126,7 @@ class AgentRegistry:
         return [agent for agent in self.agents.values() if agent.state == "in_progress"]
 
     def add(self, profile: str, description: str, depth: int) -> Agent:
-        """Take up a new agent and give it its number."""
+        """Register a new agent and number it."""
         if len(self.running()) >= self.limit:
             raise ToolFailure(f"{self.limit} sub-agents run already", hint="Wait for one to end, or stop one.")
         self._count += 1
@@ -138,12 +138,12 @@ class AgentRegistry:
         return agent
 
     async def close(self) -> None:
-        """Stop every agent that runs, or still clears up."""
+        """Stop all agents, and wait for their clean-up."""
         await asyncio.gather(*(agent.stop() for agent in self.agents.values()))
 
 
 def _make_registry(session: Session) -> AgentRegistry:
-    session.keep(SHELLS)  # what is made later is closed earlier, and agents clear up with commands
+    session.keep(SHELLS)  # closed before the shells, made earlier: agents clean up with commands
     return AgentRegistry(session.settings.agents.max_running)
 
 

@@ -139,12 +139,12 @@ class Batch:
             await self._runner.close(finished=not left)
 
     async def stop(self, why: Exception) -> None:
-        """End the tasks that run and start no other; whoever waits for a result gets `why`."""
+        """Stop the running tasks and start no more; `run` raises `why`."""
         self._finished.put_nowait(why)
         await self._stop_workers()
 
     async def _stop_workers(self) -> None:
-        """Stop the tasks, once: one that is cancelled again while it clears up would leave its workspace behind."""
+        """Cancel the tasks, once: a second cancel during clean-up would leave the workspace behind."""
         if not self._stopping:
             self._stopping = True
             for worker in self._workers:
@@ -178,11 +178,11 @@ async def _stop_batches(running: set[Batch]) -> None:
 
 _GO_ON: Final = "What has a result is done; with a results file, `resume` goes on with the rest."
 BATCHES: Final[Kept[set[Batch]]] = Kept("batches", lambda session: set(), _stop_batches)
-"""The batches that a session has under way: they end with it."""
+"""The running batches of a session, stopped when it closes."""
 
 
 def _add_up(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what all attempts at a task used: each was paid for."""
+    """Sum the usage of all attempts at a task: each was paid for."""
     usage: Counter[str] = Counter()
     for each in attempts:
         usage.update({name: count for name, count in each.get("usage", {}).items() if isinstance(count, int)})

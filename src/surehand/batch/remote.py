@@ -39,8 +39,8 @@ class FleetRunner:
         self._needs = needs
 
     def begin(self, setting: Setting, workspaces: Workspaces) -> None:
-        """Take what the tasks of a batch share, and what knows what each begins with."""
-        self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # what can travel
+        """Start with what the tasks of a batch share, and the source of their workspaces."""
+        self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # only what can be pickled
         self._tools = [refer_to(each) for each in setting.tools]
         self._workspaces = workspaces
 
@@ -64,7 +64,7 @@ class FleetRunner:
                 await asyncio.shield(asyncio.ensure_future(session.close()))
 
     async def close(self, *, finished: bool) -> None:
-        """Let go of what the tasks began with."""
+        """Release the snapshots of the tasks."""
         await self._workspaces.close(remove=finished)
 
 
@@ -78,7 +78,7 @@ async def work(hosted: _Hosted, pieces: Pieces, payload: _Payload) -> dict[str, 
     setting = replace_values(
         setting,
         tools=tuple(load_tool(each) for each in tools),
-        listener=hosted.app.bus.emit,  # from there events are fetched home
+        listener=hosted.app.bus.emit,  # the driver fetches events from there
         make_approver=ask_home,
     )
     return await Work(task, hosted.work, setting).run(hosted.base, pieces, timeout_s)

@@ -104,7 +104,7 @@ def _parse(path: str, data: bytes) -> tuple[list[tuple[TaskResult, int]], int]:
 
 
 def _is_torn(tail: bytes) -> bool:
-    """Tell whether this is what a crash leaves of a result: its beginning, or blocks that never reached the disk.
+    """True if this is what a crash leaves of a result: its beginning, or blocks that never reached the disk.
 
     Anything else was written by somebody else, and is theirs to keep.
     """
@@ -183,7 +183,7 @@ class ResultsFile:
         self.done[result.id] = result
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the lock and close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

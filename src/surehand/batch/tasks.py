@@ -39,7 +39,7 @@ class WorkspaceSpec(Table):
 
 
 class LimitsSpec(Table):
-    """Where a task's conversation stops by itself; what is not set is as the settings say."""
+    """Limits of a task's conversation; unset ones come from the settings."""
 
     turns: int | None = Field(default=None, ge=1)
     tokens: int | None = Field(default=None, ge=1)
@@ -64,7 +64,7 @@ class Task(Table):
 
     @property
     def digest(self) -> str:
-        """What names exactly this task; a result belongs to one with the same digest."""
+        """A digest of the whole task: a result belongs to the task with the same digest."""
         text = json.dumps(self.to_dict(), sort_keys=True, default=str)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -85,7 +85,7 @@ class Task(Table):
         return tuple(rule.partition(" ")[2].strip() for rule in self.rules if rule.partition(" ")[0] == verdict)
 
     def find_faults(self) -> Iterator[str]:
-        """Yield what no type can say."""
+        """Yield faults that types cannot express."""
         if self.id and not _ID.fullmatch(self.id):
             yield f"id {self.id!r} must be letters, digits, '.', '_' and '-', at most 100"
         if (self.prompt is None) == (not self.calls):
@@ -117,7 +117,7 @@ class Task(Table):
 def read_tasks(path: str) -> list[Task]:
     """Return the tasks of a JSON-lines file; raise SettingsError that names every wrong line (the first ten)."""
     try:
-        with open(path, encoding="utf-8-sig") as file:  # some editors begin every file with a mark
+        with open(path, encoding="utf-8-sig") as file:  # some editors write a byte order mark
             lines = file.read().split("\n")
     except OSError as problem:
         raise SettingsError(

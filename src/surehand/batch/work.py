@@ -51,7 +51,7 @@ class Setting:
     app_class: type[Surehand]
     """What opens a task's application. Given, not imported: an application starts batches itself."""
     model_of: ModelOf | None = None
-    """Gives each task its model; without it the task's, the batch's or the settings' is opened."""
+    """Returns the model of a task; if None, the model named by the task, the batch or the settings."""
     model: str | None = None
     profiles: tuple[Profile, ...] = ()
     tools: tuple[Tool, ...] = ()
@@ -101,7 +101,7 @@ class Work:
         return self.outcome
 
     def _note_timeout(self, base: Snapshot, pieces: Pieces, limit: str) -> None:
-        """Say that the work was stopped, and what it had done until then."""
+        """Record that the work timed out, and what it had done so far."""
         message = f"the task took longer than {limit}, and was stopped"
         if "diff" not in self.outcome:
             try:
@@ -125,7 +125,7 @@ class Work:
             self._fail("invalid_args" if isinstance(problem, SettingsError) else "execution_error", str(problem))
 
     def take_diff(self, base: Snapshot, pieces: Pieces) -> None:
-        """Note what was changed, as a patch and by file."""
+        """Record what was changed, as a patch and by file."""
         after = take_snapshot(self.folder, pieces, base)
         found = compare(base, after)
         self.outcome["files"] = [{"path": each.path, "action": each.action} for each in found]
@@ -164,7 +164,7 @@ class Work:
         return app
 
     async def _call_all(self, app: Surehand) -> None:
-        """Make the task's calls one after the other; the first that fails is the last."""
+        """Make the task's calls in order; stop at the first failure."""
         done: list[tuple[ToolCall, ToolResult]] = []
         for each in self.task.calls:
             call = ToolCall(each.tool, each.args)
@@ -210,7 +210,7 @@ class Work:
         named = self.task.model or (profile.model if profile else None) or self.setting.model
         choice = choose(app.settings, named)
         if choice.provider == "offline" and not named and app.settings.model.provider is None:
-            # The planner that stands in for a model in a chat has an answer to everything: nothing would fail.
+            # The offline planner answers anything, so that no task could fail.
             raise ModelError("the task has a prompt, and no model is set up", f"Name one; {choice.why}")
         return open_model(app.settings, choice)
 

@@ -89,12 +89,12 @@ class Workspaces:
         return [folder for folder in folders if not os.path.exists(os.path.join(folder, "kept"))]
 
     async def make(self, task: Task, attempt: int) -> OwnWorkspace:
-        """Return a new workspace for an attempt at a task; raise ToolFailure where it cannot be had."""
+        """Return a new workspace for an attempt at a task; raise ToolFailure if it cannot be made."""
         making = asyncio.ensure_future(self._make_whole(task, attempt))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
-            await asyncio.wait({making})  # what copies cannot be stopped half-way; it goes once it is there
+            await asyncio.wait({making})  # a copy cannot be cancelled half-way; it is removed once complete
             if not making.cancelled() and making.exception() is None:
                 await self.remove(making.result())
             raise
@@ -121,7 +121,7 @@ class Workspaces:
             raise ToolFailure(f"the workspace cannot be created: {where}: {problem.strerror}") from problem
 
     async def snapshot_of(self, task: Task) -> Snapshot:
-        """Return what a task begins with, for one that runs elsewhere; its contents are in `pieces`."""
+        """Return the snapshot that a remote task starts from; its contents are in `pieces`."""
         source = task.source
         if source.archive is None and await self._find_repository(source) is None:
             folder = self._locate(source.path or source.git or ".")
@@ -135,7 +135,7 @@ class Workspaces:
         await self._remove(os.path.dirname(workspace.folder), workspace.repository)
 
     def keep(self, workspace: OwnWorkspace) -> None:
-        """Let a workspace stay when the batch is over."""
+        """Keep a workspace after the batch."""
         write_private(os.path.join(os.path.dirname(workspace.folder), "kept"), "")
 
     async def _remove(self, folder: str, repository: str) -> None:
@@ -220,7 +220,7 @@ class Workspaces:
         return self._gits[repository]
 
     def _lock(self, name: str) -> asyncio.Lock:
-        """Return what is held while git makes or removes a worktree, which it cannot do twice at once."""
+        """Return the lock for adding and removing worktrees, which git cannot do concurrently."""
         return self._locks.setdefault(name, asyncio.Lock())
 
     # -- copies ---------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Workspaces:
         os.mkdir(work, 0o700)
         status = os.stat(archive)
         await asyncio.to_thread(unpack, archive, work)
-        name = f"{archive}@{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"  # one that is packed anew is another
+        name = f"{archive}@{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"  # a repacked one is another source
         return OwnWorkspace(work, await self._base(name, lambda: self._snapshot(work)))
 
     async def _snapshot(self, folder: str) -> Snapshot:
@@ -283,7 +283,7 @@ def _repository_of(work: str) -> str:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Unpack an archive into a folder; raise ToolFailure for what is none, is too large, or leads out of it."""
+    """Unpack an archive into a folder; raise ToolFailure if it is invalid, too large, or has paths outside."""
     try:
         if zipfile.is_zipfile(archive):
             _unpack_zip(archive, folder)

@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     """Serve one editor until it leaves."""
     if options.session:
         raise SettingsError("an editor names its sessions itself; --session is for chat and ask")
-    if options.model:  # sessions open it later; a name that cannot be right is said while somebody looks
+    if options.model:  # sessions open the model later; a wrong name is reported now, while the user is watching
         choose(load(options.cwd).settings, options.model)
     # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -72,11 +72,11 @@ async def _serve(options: Namespace) -> int:
 # The stdio transport of the agent: one editor on standard input and output.
 
 LINE_BYTES: Final = 64 * 1024 * 1024
-"""The longest message that is taken: a prompt may hold several pictures."""
+"""Longest message accepted: a prompt may hold several images."""
 
 
 async def serve_stdio(agent: EditorAgent) -> None:
-    """Serve the editor on standard input until it closes; raise SettingsError where none can be there."""
+    """Serve the editor on standard input until it closes; raise SettingsError if stdin or stdout is no stream."""
     from acp import run_agent
 
     for descriptor, name in ((0, "input"), (1, "output")):

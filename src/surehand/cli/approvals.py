@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surehand.policy.approvals.question import Approver, Question
 
 _LOOK_S = 3.0
-"""How long a session may take to say what waits in it."""
+"""Timeout (s) for a session to list its open questions."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
     put_up = {row["digest"]: row for row in rows}
     for row in _rows_of_sessions():
-        if boxed := put_up.get(row["digest"]):  # a moment ago it may have been listed by the session's name for it
+        if boxed := put_up.get(row["digest"]):  # it may have been listed a moment ago under the session's own id for it
             boxed["also"] = (*boxed.get("also", ()), row["id"])
         else:
             rows.append(row)
@@ -70,7 +70,7 @@ def _boxes() -> Iterator[Mailbox]:
 
 
 def _rows_of_sessions() -> Iterator[dict[str, Any]]:
-    """Yield the questions that wait in running sessions for an answer from another process."""
+    """Yield the open questions of running sessions that another process may answer."""
     for name in local_rpc.session_sockets():
         answer: dict[str, Any] = local_rpc.ask(name, {"want": "questions"}, _LOOK_S) or {}
         for row in answer.get("questions", ()):
@@ -112,7 +112,7 @@ def _answer(options: Namespace, row: dict[str, Any]) -> int:
 
 
 def _answer_session(row: dict[str, Any], answer: Answer, by: str) -> None:
-    """Answer a question that waits in a running session."""
+    """Answer an open question of a running session."""
     given = {key: value for key, value in answer.to_dict().items() if key in ("kind", "reason", "dry_run")}
     request = {"want": "answer", "id": row["id"], "digest": row["digest"], "by": by, "answer": given}
     said = local_rpc.ask(row["channel"], request)
@@ -188,7 +188,7 @@ class Deferred:
         await free.wait()
 
     async def catch_up(self) -> None:
-        """Let what waited be asked now; give the terminal to the user when no question is open.
+        """Ask the deferred questions now; return once none is open and the user may type.
 
         Cancelled, it answers what is open with no. Between the last answer and the user's turn nothing else runs, so
         that no question can come up beside the prompt.

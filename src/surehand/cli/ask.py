@@ -106,7 +106,7 @@ async def _report_answer(options: Namespace, app: Surehand, model: Model, choice
     screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None:
         app.approver = Deferred(app.approver, screen)
-    # An answer of a given shape is shown once it fits, not while it is made.
+    # A structured answer is shown once it fits its schema, not while it streams.
     on_text = screen if options.schema is None else None
     loop = app.conversation(model, limits=limits(options, app, choice), with_tools=options.with_tools, on_text=on_text)
     try:
@@ -134,7 +134,7 @@ async def _ask_loop(loop: Loop, question: Prompt, shape: OutputShape | None) -> 
 
 
 def _read_shape(path: str | None) -> OutputShape | None:
-    """Return the shape a file describes; raise SettingsError for one that describes none."""
+    """Return the output schema that a file holds; raise SettingsError for an invalid one."""
     if path is None:
         return None
     import json
@@ -194,7 +194,7 @@ def limits(options: Namespace, app: Surehand, choice: Choice) -> Limits:
     return make_limits(app.settings, choice, cost=options.max_cost, **own)
 
 
-# What `ask` answers, in the fixed form programs read.
+# The JSON answer of `ask`: a stable format for programs.
 
 
 def answer(outcome: Outcome, *, session: str, model: dict[str, str]) -> dict[str, Any]:

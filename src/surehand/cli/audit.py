@@ -63,7 +63,7 @@ def _show(options: Namespace) -> int:
 def _came_to(row: dict[str, Any]) -> str:
     if row.get("kind") == "dry_run":
         return "dry run"
-    if row.get("kind") == "intent":  # begun, and nothing says how it ended: it runs, or its process was killed
+    if row.get("kind") == "intent":  # started, with no end recorded: still running, or its process was killed
         return "interrupted"
     if row.get("kind") == "gap":
         return f"{row.get('lost')} lost"

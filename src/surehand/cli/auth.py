@@ -47,4 +47,4 @@ def _key(provider: str) -> str:
         return getpass(f"key for {provider} (not shown): ")
     except EOFError:
         render.note("")
-        return ""  # no key; reported like any other text that is none
+        return ""  # not a key; reported like any other invalid input

@@ -147,12 +147,12 @@ def _count_done(options: Namespace, tasks: list[Any]) -> int:
 
 
 class _Progress:
-    """A line on the terminal with how far the batch is, and how long it may still take."""
+    """The progress line of a batch, with an estimate of the remaining time."""
 
     def __init__(self, total: int, before: int, *, quiet: bool) -> None:
         self._total = total
         self._before = before
-        """How many were done when it began; how long they took says nothing of the others."""
+        """Tasks finished in an earlier run: left out of the estimate."""
         self._began = time.monotonic()
         self._counts: dict[str, int] = {}
         self._quiet = quiet
@@ -160,13 +160,13 @@ class _Progress:
         self._started: set[str] = set()
 
     def begin(self, task: Any, attempt: int) -> None:
-        """Note that a task runs."""
+        """Record that a task has started."""
         if task.id not in self._started:
             self._started.add(task.id)
             self._draw()
 
     def add(self, result: TaskResult) -> None:
-        """Note a result."""
+        """Record a result."""
         self._counts[result.status] = self._counts.get(result.status, 0) + 1
         self._started.discard(result.id)
         if not self._bar and not self._quiet:
@@ -193,7 +193,7 @@ class _Progress:
         return f"  about {left / 60:.0f} min left" if left >= 90 else f"  about {left:.0f} s left"
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the progress line."""
         if self._bar:
             sys.stderr.write("\n")
 
@@ -272,7 +272,7 @@ def format_summary(summary: dict[str, Any]) -> str:
 
 
 def _apply(options: Namespace, path: str, task: str) -> int:
-    """Apply a task's diff: that a person typed the command is its approval."""
+    """Apply a task's diff; typing the command counts as the approval."""
     result = next((each for each in read_results(path) if each.id == task), None)
     if result is None:
         raise StateError(f"{path} has no result of a task {task!r}")

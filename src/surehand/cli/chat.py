@@ -71,7 +71,7 @@ def run(options: Namespace) -> int:
 
 
 def _latest_session(options: Namespace) -> str:
-    """Return the session that was used last here; raise SettingsError where there is none to go on with."""
+    """Return the session that was used last here; raise SettingsError if there is none to resume."""
     if options.session:
         raise SettingsError("--continue takes the latest session; --session names one. Give only one of them.")
     found = list_sessions(os.path.join(locations.workspace_state(options.cwd), "sessions"))
@@ -81,7 +81,7 @@ def _latest_session(options: Namespace) -> str:
 
 
 async def _until_signalled(work: Coroutine[Any, Any, None]) -> int:
-    """Run to the end, or to a signal that ends the chat; what it started is ended first."""
+    """Run until the chat ends or a signal ends it; everything it started is stopped first."""
     task = asyncio.ensure_future(work)
     ended_by: list[int] = []
 
@@ -125,7 +125,7 @@ class Chat:
         self._working: asyncio.Task[Any] | None = None
 
     def use(self, wanted: str | None) -> None:
-        """Go on with a model, from where the conversation is."""
+        """Switch to a model; the conversation goes on."""
         choice = choose(self.app.settings, wanted)
         model = open_model(self.app.settings, choice, effort=self.options.effort)
         if not hasattr(self, "screen"):
@@ -162,12 +162,12 @@ class Chat:
                 await self._answer(kept.prompt(rest.strip()))
                 continue
             command = SLASH_COMMANDS.get(name)
-            self.questions.at_once = True  # what a command of theirs asks is asked at once
+            self.questions.at_once = True  # a question raised by the user's own command is asked at once
             await self._interruptible(command.run(self, rest.strip()) if command else report_unknown(name))
             self.questions.at_once = False
 
     async def _interruptible(self, work: Coroutine[Any, Any, Any]) -> bool:
-        """Do something that Ctrl-C stops; say whether it came to its end."""
+        """Run a step that Ctrl-C can stop; return True if it was not stopped."""
         task = self._working = asyncio.ensure_future(work)
         try:
             await task

@@ -108,7 +108,7 @@ async def _call(options: Namespace) -> int:
 
 
 async def _pull(options: Namespace) -> int:
-    """Bring changes home: that a person typed the command is its approval."""
+    """Apply a session's changes here; typing the command counts as the approval."""
     async with _fleet(options) as fleet:
         options.allow = [*options.allow, "ApplyPatch"]
         async with session.open_app(options) as app:

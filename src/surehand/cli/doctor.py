@@ -37,7 +37,7 @@ _REACH_S = 3.0
 
 @frozen
 class Check:
-    """One thing looked at: whether it is well, and what was found."""
+    """One check: whether it passed, and what was found."""
 
     name: str
     ok: bool
@@ -91,7 +91,7 @@ def _text(section: Section) -> str:
 
 
 def settings(options: Namespace) -> Section:
-    """Say whether the settings can be used, and what of them is left out."""
+    """Check that the settings load, and list what was ignored."""
     try:
         loaded = config.load(options.cwd, trusted=is_trusted(options.cwd))
     except SurehandError as problem:
@@ -112,7 +112,7 @@ def settings(options: Namespace) -> Section:
 
 
 def _check_state() -> Check:
-    """Say whether anything can be kept: without it there is no history, and so no edit."""
+    """Check that the state folder is writable: without it there is no history, and so no edit."""
     folder = locations.home()
     try:
         with tempfile.TemporaryFile(dir=locations.private_dir(folder)) as file:
@@ -154,7 +154,7 @@ def instructions(options: Namespace) -> Section:
 
 
 def _why_unreachable(address: str) -> str:
-    """Return why nothing listens at the address of a model's server; empty where something does."""
+    """Return why the model's server cannot be reached; empty if it can."""
     import socket
     from urllib.parse import urlsplit
 
@@ -203,7 +203,7 @@ def _load_settings(options: Namespace) -> Settings:
 
 @frozen
 class Attempt:
-    """A promise, a command that would break it, and whether its exit code means that it holds."""
+    """A promise of the sandbox, a command that tries to break it, and how its exit code is judged."""
 
     promise: str
     command: str
@@ -240,7 +240,7 @@ _MEMORY: Final = {
 
 
 def sandbox(options: Namespace) -> Section:
-    """Say what is set, what the system has, and which promises hold: each is put to the test in a scratch workspace."""
+    """Report the sandbox settings, what the system supports, and which promises hold in a scratch workspace."""
     settings = config.load(options.cwd, trusted=False).settings
     abilities = protocol.abilities()
     facts: dict[str, Any] = {

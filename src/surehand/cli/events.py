@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """List the sessions that run, print the past, follow the present; which of them the options say."""
+    """List running sessions, print past events, or follow new ones, as the options say."""
     if options.since is not None:
         since = time.time() - options.since
         for event in read_recorded_calls(since, lambda problem: render.note(f"warning: {problem}")):
@@ -48,7 +48,7 @@ async def _follow(options: Namespace) -> int:
     import asyncio
     import contextlib
 
-    with contextlib.suppress(asyncio.CancelledError):  # SIGTERM is how a service is told to end
+    with contextlib.suppress(asyncio.CancelledError):  # a service manager ends us with SIGTERM
         async with follow_sessions() as events:
             async for event in events:
                 _show(options, event)

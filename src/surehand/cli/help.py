@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
 
 
 def _put(options: Namespace, data: object, text: str) -> int:
-    """Print text also into a pipe, where people put a pager; JSON only when asked for."""
+    """Print text even into a pipe (for a pager); JSON only with --json."""
     if options.json:
         render.json_line(data)
     else:
@@ -49,7 +49,7 @@ def _put(options: Namespace, data: object, text: str) -> int:
 
 
 def _directories() -> list[str]:
-    """Return where pages may lie: in an installed package beside the code, in a checkout in its `docs`."""
+    """Return the directories that may hold pages: beside the code if installed, `docs` in a checkout."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     roots = (here, os.path.dirname(os.path.dirname(here)))
     return [os.path.join(root, "docs", kind) for root in roots for kind in ("", "guides", "reference")]
@@ -85,7 +85,7 @@ def _style(text: str) -> str:
 
 
 def _say_link(link: re.Match[str]) -> str:
-    """Write a link as something to type: the command that shows a page, or an address."""
+    """Format a link for a terminal: the command that shows the page, or the URL."""
     text, target = link.groups()
     name = os.path.basename(target.partition("#")[0]).removesuffix(".md")
     if "://" not in target and not _find_page(name):

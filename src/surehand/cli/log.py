@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     changes, more = (changes[:limit], len(changes) > limit) if limit > 0 else (changes, False)
     data = {"changes": [change.to_dict() for change in changes], "dropped": dropped}
     if more:
-        data["before"] = changes[-1].id  # what asks for the next page
+        data["before"] = changes[-1].id  # the `--before` of the next page
     asked = " of ".join(["", *(each for each in (named, options.of and f"session {options.of}") if each)])
     nothing = f"No changes{asked} yet."
     render.facts(options, data, lambda: format_changes(options.cwd, changes, dropped, nothing=nothing, in_part=in_part))
@@ -69,7 +69,7 @@ def session_id(name: str | None) -> str | None:
 
 
 def open_history(options: Namespace) -> AbstractContextManager[History]:
-    """Open the history of the workspace to look at it."""
+    """Open the history of the workspace read-only."""
     return open_to_look(locations.workspace_state(options.cwd), render.note)
 
 
@@ -108,7 +108,7 @@ def _files(workspace: str, change: Change) -> str:
     files = change.to_dict()["files"]
     if not files:
         return visible(change.description, lines=False)
-    if len(files) > _FILES_SHOWN:  # what people keep comes first: a test run leaves hundreds of cached files
+    if len(files) > _FILES_SHOWN:  # files that are not ignored come first: a test run leaves hundreds of caches
         from surehand.search.ignore_files import KeptFiles  # lazy: ignore_files, 17 ms; few changes are so large
 
         is_kept = KeptFiles([workspace])

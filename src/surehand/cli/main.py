@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
-    """Print what went wrong and return the exit code; raise again what no installation step would mend."""
+    """Print what went wrong and return the exit code; re-raise an import error that no extra explains."""
     from surehand.cli import render  # lazy: render, 17 ms
     from surehand.core.installation import explain_missing_module  # lazy: installation, 1 ms
 
@@ -100,7 +100,7 @@ def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
         render.error(str(problem), problem.hint, code="invalid_args")
         return 2
     if isinstance(problem, OSError):
-        # What a command expects it handles itself; this is a full disk, or a state folder that cannot be written.
+        # Commands handle the errors they expect; this is a full disk, or a state folder that cannot be written.
         render.error(_os_problem(problem), _state_folder_hint(problem))
         return 1
     if (missing := explain_missing_module(problem)) is None:
@@ -110,7 +110,7 @@ def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
 
 
 def _mend_streams() -> None:
-    """Give a process that was started without standard streams empty ones, before a file takes their numbers."""
+    """Open /dev/null for missing standard streams, before a file gets their descriptors."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -128,7 +128,7 @@ def _os_problem(problem: OSError) -> str:
 
 
 def _state_folder_hint(problem: OSError) -> str:
-    """Say where to look when what failed is the state folder, or a folder on the way to it."""
+    """Return a hint if the error is about the state folder or one of its parents."""
     from surehand.core.errors import SettingsError  # lazy: errors, 10 ms
     from surehand.state import locations  # lazy: locations, 9 ms
 
@@ -186,7 +186,7 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
 
 
 def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
-    """Take the options that work before and after the command out of the words."""
+    """Split the global options, which may stand anywhere, from the other words."""
     shared = SimpleNamespace(cwd=_here(), cwd_given=False, session=None, mode=None, allow=[], json=False, text=False)
     rest: list[str] = []
     position = 0

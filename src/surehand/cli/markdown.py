@@ -31,7 +31,7 @@ class MarkdownStream:
         self._bold = self._code = False
 
     def feed(self, piece: str) -> str:
-        """Return what can be shown of the text so far and was not shown yet."""
+        """Add a piece; return the text that can be shown now."""
         if self._plain:
             return piece
         self._held += piece
@@ -41,14 +41,14 @@ class MarkdownStream:
         return "".join(shown)
 
     def end(self) -> str:
-        """Return what was held back, and go back to plain text."""
+        """Return the text held back, and reset the styles."""
         rest, self._held = self._held, ""
         styled = bool(self._fence or self._whole_line or self._bold or self._code)
         self._at_start, self._fence, self._whole_line, self._bold, self._code = True, "", "", False, False
         return rest + (_RESET if styled else "")
 
     def _take(self) -> str:
-        """Take one part from what is held: a mark at the beginning of a line, or text up to the next mark."""
+        """Consume one token: a mark at the start of a line, or text up to the next mark."""
         if self._at_start:
             if "\n" not in self._held and _UNDECIDED.fullmatch(self._held):
                 return ""

@@ -185,7 +185,7 @@ def _kept_login(app: Any, name: str) -> Any:
 
 
 async def _open_browser(url: str) -> None:
-    """Open an address where there is a screen; a browser in the terminal would take the terminal."""
+    """Open a URL in a graphical browser, if any: a text browser would take over the terminal."""
     import asyncio
     import sys
     import webbrowser
@@ -226,7 +226,7 @@ def _parse_added(options: Namespace) -> list[str]:
     """Read what follows the name into the options, and return the words of the command."""
     rest: list[str] = options.rest
     cut = rest.index("--") if "--" in rest else len(rest)
-    if "--" not in rest:  # the command begins with the first word that is no option and no value of one
+    if "--" not in rest:  # the command starts at the first word that is neither an option nor an option's value
         cut = 0
         while cut < len(rest) and rest[cut].startswith("--"):
             cut += 1 if "=" in rest[cut] else 2

@@ -147,7 +147,7 @@ def amount_above_zero(text: str) -> float:
 
 # Layout of help pages: names and what they mean in two columns, folded to the width of the terminal.
 
-TYPE_CHECKING = False  # on the way of `--help`, where `typing` is not needed otherwise
+TYPE_CHECKING = False  # for `--help`, which needs nothing else of `typing`
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -162,7 +162,7 @@ def columns() -> int:
 
 
 def two_columns(rows: Sequence[tuple[str, str]], left: int) -> str:
-    """Lay out rows, the second column `left` places from the edge; a narrow terminal gets it below the first."""
+    """Lay out rows, the second column indented by `left`; a narrow terminal gets it below the first."""
     room = columns() - left - 1
     if room >= max(len(about) for _, about in rows):
         return "".join(f"  {name:<{left - 2}}{about}\n" for name, about in rows)

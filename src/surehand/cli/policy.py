@@ -103,7 +103,7 @@ def _check(options: Namespace) -> int:
             f"{tool} is a tool, and would be judged as a program of that name; say {meant}", code="invalid_args"
         )
         return 2
-    if options.command:  # one word is a line as a shell reads it; several were split by one already
+    if options.command:  # a single word is a whole shell line; several were already split by the shell
         line = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
         options.tool, options.args = "Bash", json.dumps({"command": line})
     text = sys.stdin.read() if options.args == "-" else options.args
@@ -125,7 +125,7 @@ def _batch(options: Namespace) -> int:
     checkers = Checkers(options)
     for line in _lines(options.batch):
         if line.strip():
-            # In ASCII: readers differ in which of the other characters end a line.
+            # ASCII only: readers differ on which other characters end a line.
             render.line(json.dumps(_judge_line(line, checkers, options)))
     return 0
 
@@ -142,7 +142,7 @@ def _lines(source: str) -> Iterator[str]:
 
 
 def _judge_line(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:
-    """Return the answer to one line; whatever is wrong with it is an answer too."""
+    """Return the verdict on one line, or what is wrong with the line."""
     try:
         asked: Any = json.loads(line)
     except ValueError as problem:
@@ -181,7 +181,7 @@ def _list(options: Namespace) -> int:
 
 
 def _format_rules(rules: list[Rule], *, built_in: bool) -> str:
-    """Return the user's own rules as a table, and those that are built in by what they are for."""
+    """Return the user's rules as a table, and the built-in ones grouped by purpose."""
     own = [rule for rule in rules if rule.origin.source != "built-in"]
     rows = [(rule.verdict, rule.text, _format_origin(rule), rule.reason) for rule in own]
     parts = [
@@ -203,7 +203,7 @@ def _format_rules(rules: list[Rule], *, built_in: bool) -> str:
 
 
 def _format_origin(rule: Rule) -> str:
-    """Return where a rule stands, short enough that its line is still seen in a narrow terminal."""
+    """Return a rule's source, shortened so that the line number fits a narrow terminal."""
     origin, home = rule.origin, os.path.expanduser("~")
     if not origin.line:
         return str(origin)
@@ -256,7 +256,7 @@ def _move_workspace(args: dict[str, Any], before: str, now: str) -> dict[str, An
 
 
 def _verdict_of(result: ToolResult) -> str:
-    """Return what had been decided when only the result tells: a call that was refused says so in its error."""
+    """Derive the verdict from a recorded result: the error of a refused call names it."""
     if result.error is None:
         return "allow"
     if result.error.code == "permission_denied":

@@ -1,7 +1,7 @@
 """The prompt of a chat: lines with editing, history and completion on a terminal; plain lines otherwise.
 
 On a terminal it is prompt_toolkit's (extra `chat`): several lines by paste, Alt-Enter or `\\` at the end of a line, and
-what others write meanwhile appears above it. Without that package, and in a pipe, lines are read as they come.
+output that comes meanwhile appears above it. Without that package, and in a pipe, lines are read as they come.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Prompt(Protocol):
 def open_prompt(commands: Sequence[str], workspace: str) -> Prompt:
     """Return the prompt for the terminal there is."""
     if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        # Asking a terminal where its cursor stands takes a round trip, and few that do not answer say so.
+        # No queries of the cursor's position: each takes a round trip, and some terminals never answer.
         os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
         with contextlib.suppress(ImportError):
             return EditedPrompt(commands, workspace)
@@ -96,7 +96,7 @@ class EditedPrompt:
         )
 
     async def read(self) -> str | None:
-        """Return what was typed; what is written meanwhile appears above it."""
+        """Return what was typed; output written meanwhile appears above the prompt."""
         from prompt_toolkit.patch_stdout import patch_stdout
 
         try:
@@ -152,7 +152,7 @@ def _completer(commands: Sequence[str], workspace: str) -> Completer:
 
 
 def _open_history() -> Any:
-    """Return what was typed in earlier chats, in a file that only the user may read."""
+    """Return the input history of earlier chats, kept in a private file."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     try:

@@ -76,7 +76,7 @@ def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, channel: s
 
 
 def _live() -> Iterator[dict[str, Any]]:
-    """Yield the tasks of every session that runs now."""
+    """Yield the tasks of all running sessions."""
     for name in local_rpc.session_sockets():
         board: dict[str, Any] = local_rpc.ask(name, {"want": "board"}) or {}
         for task in board.get("tasks", ()):
@@ -84,7 +84,7 @@ def _live() -> Iterator[dict[str, Any]]:
 
 
 def _list_kept_tasks(options: Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of sessions that run no more, and those kept for all sessions of a folder."""
+    """Yield the tasks of ended sessions, and those shared by all sessions of a folder."""
     here = locations.workspace_state(options.cwd)
     every = os.path.join(locations.home(), "workspaces")
     folders = [entry.path for entry in os.scandir(every)] if options.all and os.path.isdir(every) else [here]
@@ -98,7 +98,7 @@ def _list_kept_tasks(options: Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _mark_ended(task: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What ran in a process that is gone runs no more."""
+    """Mark a running task of a dead process as cancelled."""
     gone = task.get("kind", "todo") != "todo" and task["status"] == "in_progress"
     return {**task, "status": "cancelled"} if gone else task
 
@@ -114,7 +114,7 @@ def _read_shared_tasks(folder: str) -> list[dict[str, Any]]:
 
 
 def _sound(task: Any) -> dict[str, Any] | None:
-    """Return a task that was kept; None for what a damaged file makes of one."""
+    """Return a saved task; None if it is damaged."""
     try:
         return task_from_dict(task).to_dict()
     except (ValueError, TypeError, AttributeError):
@@ -135,7 +135,7 @@ def _read_journalled_tasks(folder: str) -> Iterator[tuple[str, str, dict[str, An
 
 
 def _processes(options: Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the processes of calls that are no task; those of a task give it its process id."""
+    """Return the processes of calls that belong to no task; set the pid of tasks that have one."""
     tasks = {row["call_id"]: row for row in rows if row["call_id"]}
     found: list[dict[str, Any]] = []
     for record in process_records():
@@ -160,7 +160,7 @@ def _is_of(row: dict[str, Any], session: str | None) -> bool:
 
 
 def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
-    """Have the process that runs a task tell what it said, or end it."""
+    """Ask the process that runs a task for its output, or to stop it."""
     row = _one(options.id, live)
     request = {"want": options.action, "id": row["id"], "session_id": row["session_id"]}
     answer = local_rpc.ask(row["channel"], request)

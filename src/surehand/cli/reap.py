@@ -1,4 +1,4 @@
-"""`surehand reap`: end what sessions left running whose program is gone, and remove what they left on the disk."""
+"""`surehand reap`: end the processes of dead sessions, and remove what they left on the disk."""
 
 from __future__ import annotations
 

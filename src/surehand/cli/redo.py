@@ -1,4 +1,4 @@
-"""`surehand redo`: bring back what undo took away."""
+"""`surehand redo`: reapply what an undo took back."""
 
 from __future__ import annotations
 

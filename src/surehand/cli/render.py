@@ -12,7 +12,7 @@ from typing import Any
 from surehand.files.sanitize import visible
 
 LAST_COLUMN = 20
-"""What the last column of a table keeps before the others give way."""
+"""Minimum width of a table's last column before the others shrink."""
 NARROWEST = 8
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
 
@@ -22,13 +22,13 @@ _printed = False
 
 
 def begin(options: Namespace) -> None:
-    """Begin a command: from now on a failure is JSON on standard output where its result would have been."""
-    global _json_failures, _printed  # what was printed belongs to the process, as standard output does
+    """Start a command: from now on failures are JSON on stdout if its result would be."""
+    global _json_failures, _printed  # per process, like stdout itself
     _json_failures, _printed = as_json(options), False
 
 
 def as_json(options: Namespace) -> bool:
-    """Whether facts are wanted as JSON: asked for, or nobody at a terminal reads along and `--text` was not given."""
+    """True for `--json`, or if stdout is no terminal and `--text` was not given."""
     return bool(options.json) or not (sys.stdout.isatty() or getattr(options, "text", False))
 
 
@@ -41,10 +41,10 @@ def facts(options: Namespace, data: Any, text: str | Callable[[], str]) -> None:
 
 
 def json_line(data: Any, *, indent: int | None = None) -> None:
-    """Print data as JSON; characters stand for themselves where the stream takes them all."""
+    """Print data as JSON; escape non-ASCII only if the stream cannot encode it."""
     text = json.dumps(data, ensure_ascii=False, indent=indent, default=str)
     utf = (sys.stdout.encoding or "ascii").lower().startswith("utf")
-    # Half a surrogate pair stands for a byte that is no UTF-8; nothing but an escape can carry it.
+    # A lone surrogate stands for a byte that is not UTF-8: only an escape can express it.
     if not text.isascii() and not (utf and _encodes(text)):
         text = json.dumps(data, indent=indent, default=str)
     line(text)
@@ -88,7 +88,7 @@ def confirm(question: str) -> bool:
 
 
 def warnings(found: Iterable[str]) -> None:
-    """Print what was found wrong while the application opened."""
+    """Print the warnings of opening the application."""
     for each in found:
         note(paint("warning: ", "yellow", stream=sys.stderr) + each)
 
@@ -112,7 +112,7 @@ def paint(text: str, *styles: str, stream: Any = None) -> str:
 
 
 def diff(text: str, stream: Any = None) -> str:
-    """Colour a unified diff; whatever in it would steer the terminal is written out."""
+    """Colour a unified diff, with control characters sanitized."""
     return "\n".join(_diff_line(each, stream) for each in visible(text).split("\n"))
 
 
@@ -162,7 +162,7 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
 
 
 def _narrow_columns(widths: list[int], *, keep_last: bool) -> list[int]:
-    """Return widths of columns that fit the terminal: the last gives way first, then the widest."""
+    """Return column widths that fit the terminal: shrink the last first, then the widest."""
     widths = list(widths)
     room = columns() - 2 * (len(widths) - 1)
     if not keep_last:
@@ -185,9 +185,9 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def wrap_from(text: str, left: int) -> str:
-    """Return a text that begins `left` places from the edge, going on there on the next line where the terminal ends.
+    """Wrap a text to the terminal with a hanging indent of `left` columns.
 
-    Words are not torn apart; where there is hardly any room left, the terminal may do what it likes.
+    Words are not broken; with hardly any room left, the terminal wraps as it likes.
     """
     room = columns() - left - 1
     if room < 16 or width(text) <= room or not sys.stdout.isatty():
@@ -219,7 +219,7 @@ def columns() -> int:
 
 
 def shorten_line(text: str, limit: int) -> str:
-    """Return the first line of a text, cut to a width."""
+    """Return the first line of a text, truncated to a width."""
     first = text.strip().split("\n", 1)[0]
     if width(first) <= limit:
         return first

@@ -42,7 +42,7 @@ def run(options: Namespace) -> int:
     if named := options.name or options.session:
         find_session(os.path.join(locations.workspace_state(options.cwd), "sessions"), named)
     options.session = named or _latest(options)
-    options.allow = [*options.allow, "Undo", "Redo"]  # that a person typed the command is its approval
+    options.allow = [*options.allow, "Undo", "Redo"]  # typing the command counts as the approval
     if options.to is None and not options.undo:
         rows = session.run(_list(options))
         render.facts(options, rows, lambda: format_turns(options.session, rows))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TICK_S: Final = 0.5
 _CLEAR: Final = "\r\x1b[J"
 LIVE_LINES: Final = 8
-"""Of a running command's output, the last lines that are shown while it runs."""
+"""Last lines of a running command's output that are shown while it runs."""
 
 
 class Screen:
@@ -54,7 +54,7 @@ class Screen:
         self._unsaid = ""
         self._news: list[str] = []
         self._drawn = 0
-        """Lines that are drawn, and gone before anything else is written."""
+        """Lines of status drawn now; erased before anything else is written."""
         self._mid_line = False
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -83,7 +83,7 @@ class Screen:
             self._mid_line = not shown.endswith("\n")
 
     def end(self, outcome: Outcome) -> None:
-        """End an answer: say in a line what it took, and why it stopped if it did not end by itself."""
+        """End an answer: print its cost in a line, and why it stopped early if it did."""
         with self._lock:
             self._stop()
             if outcome.stop == "empty":
@@ -98,7 +98,7 @@ class Screen:
                 self._write(render.paint(f"stopped: {outcome.stop}", "yellow", stream=sys.stderr))
 
     def break_off(self) -> None:
-        """End an answer that failed or was stopped, so that the next line begins on its own."""
+        """End a failed or interrupted answer, and start a new line."""
         with self._lock:
             self._stop()
 
@@ -113,7 +113,7 @@ class Screen:
         self.flush()
 
     def flush(self) -> None:
-        """Show what waited while something else had the terminal."""
+        """Print what was held back while something else used the terminal."""
         with self._lock:
             if self._open_questions:
                 return
@@ -177,13 +177,13 @@ class Screen:
         seen = event.call_id in self._asked
         self._asked.discard(event.call_id)
         indent = f"  {agent} " if agent else ""
-        # The planner answers with what its call gave: that need not be shown twice.
+        # The offline planner's answer is the result of its call: not shown twice.
         body = self.choice.provider != "offline"
         self._write(render_finished(call, result, render.columns(), indent=indent, diff_seen=seen, body=body))
         self._draw()
 
     def _write(self, text: str, *, keep: bool = False) -> None:
-        """Print a line of ours, or hold it back while somebody else has the terminal."""
+        """Print a line, or hold it back while something else uses the terminal."""
         if self.at_prompt and not keep:
             return
         if self._open_questions:
@@ -213,7 +213,7 @@ class Screen:
         else:
             what = " ".join(title(calls[0], 60))
         room = render.columns() - 4
-        # A line that wrapped could not be wiped: each is shortened to the width there is.
+        # A wrapped line could not be erased: each is truncated to the terminal's width.
         news = [f"  {render.shorten_line(visible(line).expandtabs(), room)}" for line in self._news] if calls else []
         lines = [f"… {render.shorten_line(f'{took} · {what}', room)}", *news]
         sys.stderr.write("\n".join(map(self._dim, lines)))
@@ -257,7 +257,7 @@ def _format_agent_event(event: Event) -> str:
     return f"{agent} is {data['state']}: {format_count(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"
 
 
-# How a call and what came of it look on a terminal: one block of a few lines.
+# A call and its result on a terminal: one block of a few lines.
 
 DIFF_LINES: Final = 24
 OUTPUT_LINES: Final = 6

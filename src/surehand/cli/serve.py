@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     if options.console and options.http is None:
         raise SettingsError("--console is served over HTTP: give --http PORT, or run `surehand console` by itself")
 
-    # The SDK's import makes a million objects that all stay; looking for garbage among them is a fifth of the start.
+    # Importing the SDK allocates a million lasting objects; scanning them for garbage is a fifth of the start-up.
     gc.disable()
     # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -38,7 +38,7 @@ async def open_app(
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from surehand.app import Surehand  # lazy: app, 160 ms
 
-    hold_log()  # what goes wrong while the application opens is printed below, once
+    hold_log()  # warnings of opening the application are printed below, once
     app = Surehand(
         options.cwd,
         allow=options.allow,
@@ -68,7 +68,7 @@ def hold_log() -> None:
 
 
 class OwnSession:
-    """The session of one command: named after it where the user names none, and gone again if it stayed empty."""
+    """The session of one command: named by the user or after the command, and deleted if it stayed empty."""
 
     def __init__(self, options: Namespace, name: str) -> None:
         self._options = options
@@ -87,7 +87,7 @@ class OwnSession:
         return True
 
     def drop_if_empty(self) -> None:
-        """Forget a session of ours in which no model spoke and nothing was called."""
+        """Delete the session if no model spoke and nothing was called in it."""
         if self._fresh and drop_empty(self._path):
             self._options.session = None
 
@@ -155,7 +155,7 @@ async def connect_servers(app: Surehand) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end; a SIGTERM ends it as Ctrl-C does, so that clean-up happens."""
+    """Run a coroutine to its end; SIGTERM cancels it like Ctrl-C, so that clean-up happens."""
 
     async def main() -> T:
         task = asyncio.current_task()

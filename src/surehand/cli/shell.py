@@ -43,7 +43,7 @@ def _batch(options: argparse.Namespace) -> int:
     try:
         for line in _lines(options.batch):
             if line.strip():
-                render.line(json.dumps(_answer(line, options.cwd)))  # in ASCII: nothing in it ends a line for anybody
+                render.line(json.dumps(_answer(line, options.cwd)))  # ASCII: line ends are certain
     except OSError as error:
         render.error(f"{options.batch} cannot be read: {error.strerror}")
         return 2
@@ -59,7 +59,7 @@ def _lines(source: str) -> Iterator[str]:
 
 
 def _answer(line: str, cwd: str) -> dict[str, object]:
-    """Return the report on one line of a batch; a line that is no request gets an answer too, to keep the order."""
+    """Return the report on one line of a batch; an invalid line gets one too, to keep the order."""
     try:
         given: Any = json.loads(line)
     except ValueError as error:
@@ -99,6 +99,6 @@ def _text(report: ShellReport) -> str:
 
 
 def _quote_word(word: str) -> str:
-    """Quote a word so that its borders, and every character that cannot be seen, are visible."""
+    """Quote a word and make invisible characters visible."""
     plain = word.isprintable() and word and not set(word) & set(" '\"\\$`|&;<>()")
     return word if plain else json.dumps(word)

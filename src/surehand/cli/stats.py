@@ -26,7 +26,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _BINS = 16
 _ALL_COLUMNS = 110
 _SPARED = ("P50", "WAITED", "OUTPUT")
-"""What a narrower table leaves out; `surehand stats TOOL` has it all."""
+"""Columns that a narrow table omits; `surehand stats TOOL` has them all."""
 _MEASURED = "Calls made with `--session NAME` are measured."
 
 

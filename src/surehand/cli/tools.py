@@ -353,7 +353,7 @@ async def _call_tool(opened: AbstractAsyncContextManager[Surehand], options: Nam
 class _Progress:
     """A listener that shows the latest progress of a call, in one line that goes when the call has ended.
 
-    It begins once the call takes longer than people wait gladly. A question clears it.
+    It appears once a call takes noticeably long. A question clears it.
     """
 
     def __init__(self) -> None:
@@ -375,7 +375,7 @@ class _Progress:
             sys.stderr.flush()
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown:
             self._shown = False
             sys.stderr.write("\r\x1b[K")
@@ -400,7 +400,7 @@ def _print_result(options: Namespace, result: Any) -> None:
 
 
 def _verdict_line(verdict: dict[str, Any]) -> str:
-    """Say in one line what would be decided about the real call; one that would be refused has failed already."""
+    """Return the verdict on the real call in one line; a call that is denied has failed before."""
     asks = verdict["decision"] == "ask"
     begin = render.paint("would ask first" if asks else "would run without asking", "yellow" if asks else "green")
     spared = "".join(f" --allow '{rule}'" for rule in (verdict["suggestion"] or "").splitlines())
@@ -461,7 +461,7 @@ async def test_{name}_says_what_is_wrong_with_its_arguments() -> None:
 
 
 def _new(options: Namespace) -> int:
-    """Write the files; nothing that is there already is touched."""
+    """Write the files; never overwrite one."""
     name: str = options.name
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         render.error(f"{name!r} cannot name a Python function", f"Try {_identifier(name)!r}.", code="invalid_args")

@@ -67,7 +67,7 @@ def _next() -> str:
 
 
 def _program() -> str:
-    """Return how this command is called: by its name where the shell finds it, and by its path elsewhere."""
+    """Return how to run this command: its name if it is on PATH, else its path."""
     import shutil
     import sys
 

@@ -39,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def add_common(parser: ArgumentParser) -> None:
-    """Add what undo and redo have in common."""
+    """Add the options that undo and redo share."""
     parser.add_argument("--all-sessions", action="store_true", help="of any session, not only the latest")
     parser.add_argument("--merge", action="store_true", help="keep later changes to other lines of a file")
     parser.add_argument("--force", action="store_true", help="overwrite files that were changed since")
@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
 
 
 def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
-    """Call Undo or Redo through the door: that a person typed the command is its approval."""
+    """Call Undo or Redo; typing the command counts as the approval."""
     options.allow = [*options.allow, tool]
     given = {key: value for key, value in args.items() if value is not None}
     result = session.run(_call_undo(options, tool, given))

@@ -14,7 +14,7 @@ from surehand.core.frozen import frozen
 from surehand.workspaces.snapshot import Entry, Pieces, Snapshot
 
 PART_BYTES: Final = 8 << 20
-"""How much of a workspace travels in one message."""
+"""Bytes of a workspace sent in one message."""
 
 
 @frozen
@@ -44,10 +44,10 @@ class Checkpoint:
         self._early: dict[int, Delta] = {}
         self._moved = asyncio.Condition()
         self.life = 0
-        """Grows with every move: a delta of an earlier life counts no more."""
+        """Incremented with every move: deltas of an earlier life are ignored."""
 
     async def take(self, delta: Delta, pieces: Pieces, life: int) -> bool:
-        """Take a delta in; return once all before it are in too, False when one of them never will be."""
+        """Apply a delta; return True once all earlier ones are applied too, False if one was lost."""
         async with self._moved:
             if life != self.life:
                 return False
@@ -72,21 +72,21 @@ class Checkpoint:
         self.journal += delta.journal
 
     async def give_up(self) -> None:
-        """Release those who wait for deltas that died with their node; restart the count."""
+        """Wake those who wait for deltas lost with their node; later deltas of that life are ignored."""
         async with self._moved:
             self.life += 1
             self._early.clear()
             self._moved.notify_all()
 
     def begin_anew(self, workspace: str) -> None:
-        """Count from the beginning: the session was opened elsewhere from here."""
+        """Restart the numbering: the session was reopened elsewhere from this checkpoint."""
         self.journal = rename_workspace(self.journal, self.workspace, workspace)
         self.workspace = workspace
         self._number = 0
 
 
 def rename_workspace(journal: bytes, before: str, after: str) -> bytes:
-    """Return a journal that names files of another folder: a session that moved has its files elsewhere."""
+    """Return a journal with the workspace's path replaced: a moved session has its files elsewhere."""
     import json
 
     old, new = (json.dumps(path)[1:-1].encode() for path in (before, after))
@@ -94,7 +94,7 @@ def rename_workspace(journal: bytes, before: str, after: str) -> bytes:
 
 
 def split_pieces(digests: Iterable[str], pieces: Pieces) -> Iterator[dict[str, bytes]]:
-    """Yield pieces in parts that are small enough to travel."""
+    """Yield pieces in parts small enough for one message."""
     part: dict[str, bytes] = {}
     size = 0
     for digest in digests:
@@ -109,7 +109,7 @@ def split_pieces(digests: Iterable[str], pieces: Pieces) -> Iterator[dict[str, b
 
 
 def compare_entries(before: Snapshot, after: Snapshot) -> dict[str, Entry | None]:
-    """Return what to change in one snapshot's entries to have the other's."""
+    """Return the entries that differ between two snapshots; None for removed ones."""
     changed: dict[str, Entry | None] = {
         path: entry for path, entry in after.entries.items() if before.entries.get(path) != entry
     }

@@ -67,7 +67,7 @@ class Fleet:
     """Sessions on a cluster. `address` is `local` for a Ray started here, `auto`, or HOST:PORT of one that runs.
 
     `nodes` simulates so many nodes on this machine. `sessions_per_node` bounds how many sessions a node has, and
-    `queue` how many may wait for a place: beyond that a session is refused with `queue_full`. `settings`, `allow`,
+    `queue` how many may wait for a slot: beyond that a session is refused with `queue_full`. `settings`, `allow`,
     `mode` and `tools` are those of every session, and `approver` answers the questions of all. With `detach` sessions
     outlive this process under that name, until a fleet of the same name closes them.
     """
@@ -116,12 +116,12 @@ class Fleet:
         self._occupied: Counter[str] = Counter()
         self._turns: dict[Needs, asyncio.Lock] = {}
         self.waiting = 0
-        """How many sessions wait for a place."""
+        """How many sessions wait for a slot."""
         self._background: set[asyncio.Task[Any]] = set()
         self._closing = False
         self._room = asyncio.Event()
         self._freed = 0
-        """Places given back so far."""
+        """Slots freed so far."""
 
     async def __aenter__(self) -> Self:
         self._folder = tempfile.mkdtemp(prefix="surehand-fleet-")
@@ -214,7 +214,7 @@ class Fleet:
         return session
 
     async def close_session(self, session: RemoteSession) -> None:
-        """End a session and give back its place."""
+        """End a session and free its slot."""
         self.sessions.pop(session.id, None)
         placement = session.placement
         session.fail(StateError(f"the session {session.id} is closed"))
@@ -281,7 +281,7 @@ class Fleet:
             raise
 
     async def _check_feasible(self, needs: Needs) -> None:
-        """Raise StateError for resources that no node has: the session would wait for ever."""
+        """Raise StateError if no node has the resources: the session would wait for ever."""
         nodes = [node for node in await self._cluster.list_nodes() if needs.fits(node.labels)]
         if not nodes:
             raise StateError(f"no node has the labels {dict(needs.labels)}")
@@ -302,7 +302,7 @@ class Fleet:
             await self._wait_for_room(freed)
 
     async def _wait_at(self, node: str, group: Any) -> None:
-        """Wait until the node of a reservation has room; who waits no longer gives the reservation back."""
+        """Wait until the node of a reservation has room; if the wait is cancelled, release the reservation."""
         try:
             while self._occupied[node] >= self._per_node:
                 await self._wait_for_room(self._freed)
@@ -311,7 +311,7 @@ class Fleet:
             raise
 
     async def _wait_for_room(self, freed: int) -> None:
-        """Wait until more places were given back than `freed`, or a while: a node may have joined."""
+        """Wait until more slots were freed than `freed`, or a while: a node may have joined."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 while self._freed == freed:
@@ -372,7 +372,7 @@ class Fleet:
     # -- when a node dies -----------------------------------------------------------------------------------------
 
     def report_lost(self, host: HostHandle) -> None:
-        """Have the sessions of a host that is gone opened elsewhere; said once, however many notice."""
+        """Reopen the sessions of a lost host elsewhere; reported once, however many notice."""
         if host.lost or self._closing:
             return
         host.lost = True
@@ -380,7 +380,7 @@ class Fleet:
 
     async def _move_all(self, host: HostHandle) -> None:
         host.heard.forget_running()
-        self._cluster.kill(host.actor)  # one that only could not be reached must not go on beside its successor
+        self._cluster.kill(host.actor)  # a host that was only unreachable must not run beside its successor
         gone = [session for session in self.sessions.values() if session.placement and session.placement.host is host]
         for session in gone:
             if session.placement is not None:
@@ -477,7 +477,7 @@ def _copy_pieces(snapshot: Snapshot, source: Pieces, target: Pieces) -> None:
 
 
 def _is_lost(starting: asyncio.Future[HostHandle]) -> bool:
-    """Whether a host that was to be started is none any more."""
+    """True if a host that was being started is lost."""
     if not starting.done():
         return False
     return starting.cancelled() or starting.exception() is not None or starting.result().lost

@@ -34,7 +34,7 @@ from surehand.state import locations
 from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses
 
 _WAITING: Final = 100_000
-"""Events that wait to be fetched; older ones are dropped, and that is said."""
+"""Events kept until they are fetched; older ones are dropped, and counted."""
 _FETCHED: Final = 1000
 Reply: TypeAlias = tuple[Any, Delta | None]
 
@@ -101,7 +101,7 @@ class Host:
         return await asyncio.to_thread(self.pieces.find_missing, digests)
 
     async def add_pieces(self, pieces: Mapping[str, bytes]) -> None:
-        """Store pieces; what does not fit its name is refused."""
+        """Store pieces; refuse one whose digest is wrong."""
 
         def add() -> None:
             for digest, data in pieces.items():
@@ -111,13 +111,13 @@ class Host:
         await asyncio.to_thread(add)
 
     async def read_pieces(self, digests: list[str]) -> dict[str, bytes]:
-        """Return pieces, for a fleet that has them no more."""
+        """Return pieces, for a fleet that no longer has them."""
         return await asyncio.to_thread(lambda: {digest: self.pieces.read(digest) for digest in digests})
 
     # -- sessions -------------------------------------------------------------------------------------------------
 
     async def open(self, spec: SessionSpec, snapshot: Mapping[str, Any], journal: bytes, before: str) -> dict[str, Any]:
-        """Open a session over a workspace made from its pieces; return what the fleet has to know of it."""
+        """Open a session over a workspace made from its pieces; return what the fleet needs to know of it."""
         self._opened += 1
         self._loop = asyncio.get_running_loop()
         folder = os.path.join(self._folder, "sessions", f"{self.label}-{self._opened}")
@@ -234,7 +234,7 @@ class Host:
     # -- what the driver receives ----------------------------------------------------------------------------------
 
     async def fetch(self, wait_s: float = 20.0) -> list[tuple[str, str, Any]]:
-        """Return events and questions that wait, or that come within a while."""
+        """Return queued events and questions; wait a while if there are none."""
         if not self._outbox:
             self._wake.clear()
             try:
@@ -261,7 +261,7 @@ class Host:
         self._loop.call_soon_threadsafe(self._wake.set)  # events come from threads of tools, too
 
     async def ask_home(self, id: str, question: Question) -> Answer:
-        """Have the driver answer a question."""
+        """Ask the driver a question and return the answer."""
         call = question.call
         sent = replace_values(question, call=ToolCall(call.name, call.args, call.id, call.source), try_first=None)
         if sent.preview is not None:
@@ -350,7 +350,7 @@ class _AskHome:
 
 
 def _claim_folder(node: str) -> str:
-    """Return the folder of a node, held for as long as this process lives; take away those nobody holds any more."""
+    """Return the folder of a node, held for as long as this process lives; remove those that no process holds."""
     top = os.path.realpath(locations.private_dir(locations.nodes_folder()))
     claiming = os.open(os.path.join(top, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -389,7 +389,7 @@ def _write_journal(state: str, id: str, journal: bytes) -> None:
 
 
 def _read_from(path: str, at: int) -> bytes:
-    """Return the whole lines of a file from a place on."""
+    """Return the complete lines of a file from an offset on."""
     try:
         with open(path, "rb") as file:
             file.seek(at)
@@ -400,7 +400,7 @@ def _read_from(path: str, at: int) -> bytes:
 
 
 def _encode_event(event: Event) -> bytes:
-    """Return an event as bytes; what of it cannot travel does as plain data."""
+    """Pickle an event; parts that cannot be pickled become plain data."""
     try:
         return pickle.dumps(event)
     except Exception:  # pickle raises whatever an object's own code raises
@@ -412,7 +412,7 @@ def _encode_event(event: Event) -> bytes:
 
 
 def _raise_file_limit() -> None:
-    """Let this process have as many files open as it may: a session holds three."""
+    """Raise the limit of open files to its maximum: a session needs three."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

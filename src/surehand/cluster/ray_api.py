@@ -21,7 +21,7 @@ _UNITS: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "m
 
 
 def load_ray() -> Any:
-    """Import Ray, which then tells nobody that it is used; raise StateError that says which extra has it."""
+    """Import Ray with usage reporting off; raise StateError that says which extra has it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     try:

@@ -33,7 +33,7 @@ _LOOK: Final = (
 
 
 class RemoteSession:
-    """One session on a node. A node that dies is another node's turn: the session goes on from its last checkpoint."""
+    """One session on a node. If its node dies, it goes on elsewhere from its last checkpoint."""
 
     def __init__(
         self, fleet: Fleet, spec: SessionSpec, needs: Needs, checkpoint: Checkpoint, *, own_process: bool
@@ -67,7 +67,7 @@ class RemoteSession:
 
     @property
     def placement(self) -> Placement | None:
-        """Where it lives; None while it has no place."""
+        """Where it runs; None while it is not assigned."""
         return self._placement
 
     def attach(self, placement: Placement, opened: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ class RemoteSession:
             placement.gone.set()
 
     def fail(self, problem: SurehandError) -> None:
-        """Have every call say why there is no session any more."""
+        """Make every later call fail with this reason."""
         self._problem = problem
         self._ready.set()
         if self._placement is not None:
@@ -239,7 +239,7 @@ class RemoteSession:
         return list(await asyncio.gather(*forks))
 
     async def save(self) -> None:
-        """Bring home what changed since the last call: what background commands did, too."""
+        """Receive what changed since the last call, by background commands too."""
         placement, life = await self._wait_for_placement(), self.checkpoint.life
         try:
             delta = await self._reach(placement, "checkpoint")
@@ -249,7 +249,7 @@ class RemoteSession:
         await self.checkpoint.take(delta, self._fleet.pieces, life)
 
     async def close(self) -> None:
-        """End the session; what it has not been pulled of is gone."""
+        """End the session; changes not pulled are lost."""
         await self._fleet.close_session(self)
 
     async def __aenter__(self) -> Self:
@@ -262,7 +262,7 @@ class RemoteSession:
 
 
 class _Lost(Exception):
-    """The host is gone, and what was asked of it is not known to have been done."""
+    """The host is lost, and whether the request was carried out is unknown."""
 
 
 def replace_id(spec: SessionSpec) -> SessionSpec:

@@ -1,4 +1,4 @@
-"""Access to the console: a one-time code becomes a cookie, and what changes something needs the page's token beside it.
+"""Access to the console: a one-time code becomes a cookie; requests that change something also need the page's token.
 
 A browser sends the cookie to every port of this machine; the token lies where only pages of this very address can read
 it. So neither a page of somebody else nor another server on this machine can act here.
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 TOKEN_HEADER: Final = "x-surehand-token"
 WRONG_LIMIT: Final = 5
 WAIT_S: Final = 30.0
-"""How long nobody can sign in after that many wrong codes; doubled each time."""
+"""Lock-out (s) after that many wrong codes; doubled each time."""
 CODE_S: Final = 900.0
-"""How long a code made for another device can be used; the first one waits until it is used."""
+"""Lifetime (s) of a code for another device; the first code does not expire."""
 LOGINS_LIMIT: Final = 50
 
 
 @frozen
 class Login:
-    """What signing in gave: the cookie's value, and the token for what changes something."""
+    """A login: the cookie's value, and the token for requests that change something."""
 
     cookie: str
     token: str
 
 
 class Refused(Exception):
-    """A code that does not let in; `retry_after_s` where no code does for now."""
+    """An invalid code; `retry_after_s` is set during a lock-out."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         self.retry_after_s = retry_after_s
@@ -59,7 +59,7 @@ class Access:
         self._wait_s = WAIT_S
 
     def make_code(self, lasts_s: float = float("inf")) -> str:
-        """Return a new code; it lets in once."""
+        """Return a new code, valid for one login."""
         code = secrets.token_urlsafe(18)
         self._codes[code] = self._clock() + lasts_s
         return code
@@ -87,7 +87,7 @@ class Access:
             self._wait_s *= 2
 
     def log_out_all(self) -> None:
-        """Forget everybody who signed in, and the codes that were not used yet."""
+        """Drop all logins, and the codes not used yet."""
         self._logins.clear()
         self._codes.clear()
 
@@ -96,7 +96,7 @@ class Access:
         return self._token_of(cookie) is not None
 
     def may_change(self, cookie: str, token: str) -> bool:
-        """Say whether a request comes from a page of ours, not merely from a browser that signed in."""
+        """True if a request has the page's token, not merely the browser's cookie."""
         known = self._token_of(cookie)
         return known is not None and hmac.compare_digest(known.encode(), token.encode())
 
@@ -122,7 +122,7 @@ def read_cookie(header: str, port: int) -> str:
 
 
 def cookie_header(login: Login, port: int) -> str:
-    """Return the header that has a browser keep the cookie: not for scripts, not for requests other sites cause."""
+    """Return the Set-Cookie header: no access for scripts, never sent by other sites."""
     return f"{cookie_name(port)}={login.cookie}; Path=/; HttpOnly; SameSite=Strict"
 
 

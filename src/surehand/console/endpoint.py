@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ApiError(Exception):
-    """What a client did wrong, or what is not there; answered with a status and words."""
+    """A client error; answered with a status and a message."""
 
     def __init__(self, status: int, message: str, hint: str = "", **details: Any) -> None:
         self.status = status
@@ -34,7 +34,7 @@ class Given:
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def text(self, name: str, otherwise: str | None = None) -> str:
-        """Return a text of body or query; raise ApiError where it is missing and nothing stands for it."""
+        """Return a text of body or query; raise ApiError if it is missing and has no default."""
         value = self.body.get(name, self.query.get(name))
         if value is None and otherwise is not None:
             return otherwise
@@ -54,7 +54,7 @@ class Given:
         return found
 
     def flag(self, name: str) -> bool:
-        """Return whether something is wanted: true in the body, or 1 or true in the query."""
+        """Return a boolean: true in the body, 1 or true in the query."""
         value = self.body.get(name, self.query.get(name))
         return value is True or value in ("1", "true")
 

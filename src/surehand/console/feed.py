@@ -1,4 +1,4 @@
-"""The feed of what happens in every session, gathered once for all pages: who runs, the latest calls, a stream each.
+"""The feed of what happens in every session, shared by all pages: running sessions, latest calls, a stream of events.
 
 A reader that does not keep up loses events, and gets their number; nobody else waits for it.
 """
@@ -29,7 +29,7 @@ Line = tuple[int, Event, str]
 
 
 class Reader:
-    """One who reads the stream."""
+    """One reader of the stream, with its queue."""
 
     def __init__(self, wanted: Callable[[Event], bool]) -> None:
         self._wanted = wanted
@@ -38,7 +38,7 @@ class Reader:
         self._ready = asyncio.Event()
 
     def put(self, line: Line) -> None:
-        """Let an event wait for the reader, or count it as lost where too many do already."""
+        """Queue an event for the reader, or count it as lost if the queue is full."""
         if not self._wanted(line[1]):
             return
         if len(self._waiting) >= READER_LIMIT:
@@ -48,13 +48,13 @@ class Reader:
         self._ready.set()
 
     async def take(self, wait_s: float = KEEP_ALIVE_S) -> tuple[list[Line], int]:
-        """Return what waits, once something does, and how many were lost before it; nothing after a while."""
+        """Wait for events and return them, with the number lost before; empty after a timeout."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._ready.wait()
         except TimeoutError:
             return [], 0
-        await asyncio.sleep(BATCH_S)  # what happens together is sent together
+        await asyncio.sleep(BATCH_S)  # events that come together are sent together
         taken, lost = list(self._waiting), self._lost
         self._waiting.clear()
         self._ready.clear()
@@ -67,13 +67,13 @@ class Feed:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Event] = {}
-        """The sessions that run, by id, as they said hello."""
+        """Running sessions by id, as they introduced themselves."""
         self.calls: OrderedDict[str, Event] = OrderedDict()
         """The latest calls, oldest first: what began, and what became of it."""
         self.callers: dict[str, str] = {}
         """Sub-agent's session → the call that started it."""
         self.lost = 0
-        """Events that sessions could not keep for us."""
+        """Events that sessions dropped before we could read them."""
         self._readers: set[Reader] = set()
         self._recent: deque[Line] = deque(maxlen=RECENT_LIMIT)
         self._number = 0
@@ -81,7 +81,7 @@ class Feed:
 
     @property
     def readers(self) -> int:
-        """How many read along now."""
+        """Number of readers."""
         return len(self._readers)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
@@ -105,7 +105,7 @@ class Feed:
                 await asyncio.gather(task, return_exceptions=True)
 
     def add_event(self, event: Event) -> None:
-        """Take up one event, and hand it to every reader."""
+        """Record one event, and queue it for every reader."""
         self._keep(event)
         for listener in self._listeners:
             listener(event)
@@ -150,13 +150,13 @@ class Feed:
             self.calls.popitem(last=False)
 
     def _end_calls(self, session_id: str) -> None:
-        """Mark what a vanished session left running as ended; how is unknown."""
+        """Mark the running calls of a vanished session as lost."""
         for call in self.calls.values():
             if call["state"] == "running" and session_id in (call["session_id"], call.get("root")):
                 call["state"] = "lost"
 
     def add_recorded(self, recorded: list[Event]) -> None:
-        """Put calls of the past before those seen since; both are known once."""
+        """Insert recorded calls before those seen since, without duplicates."""
         past = {each["call_id"]: {**each, "state": state_of(each), "ended": each["at"]} for each in recorded}
         for each in past.values():
             del each["kind"]
@@ -182,7 +182,7 @@ class Feed:
 
     def _begin(self, wanted: Callable[[Event], bool], after: int | None) -> Iterator[str]:
         yield f"retry: 1000\nid: {self._number}\ndata: {_ENCODER.encode({'kind': 'begin', 'number': self._number})}\n\n"
-        if after is None or after > self._number:  # a number of a console that ran before this one
+        if after is None or after > self._number:  # the number of an earlier console's event
             for hello in self.sessions.values():
                 if wanted(hello):
                     yield f"data: {_ENCODER.encode(hello)}\n\n"

@@ -1,4 +1,4 @@
-"""The console's server, an ASGI application: the pages, the API, the wall before both, and the apps behind."""
+"""The console's server, an ASGI application: the pages, the API, access control, and the applications behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from surehand.web.local_server import ServedAddress
 _log = logging.getLogger("surehand")
 BODY_LIMIT: Final = 4 * 1024 * 1024
 RECORDED_S: Final = 7 * 86400.0
-"""How far back the calls go that a page finds when the console starts."""
+"""How far back (s) recorded calls are loaded when the console starts."""
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -77,7 +77,7 @@ class Console:
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Follow the sessions while inside; calls of the past are read meanwhile."""
+        """Follow the sessions inside the block, and load recorded calls meanwhile."""
         async with self.apps, self.feed.follow():
             reading = asyncio.create_task(self._read_past())
             try:
@@ -103,7 +103,7 @@ class Console:
         self.feed.add_recorded(await asyncio.to_thread(read))
 
     async def ask_session(self, session_id: str, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, Any]:
-        """Return what a running session answers to a request; raise ApiError where it does not run, or is silent."""
+        """Send a request to a running session; raise ApiError if it has ended or does not answer."""
         if (facts := self.feed.sessions.get(session_id)) is None:
             raise ApiError(404, "that session is no longer running")
         answer = await asyncio.to_thread(local_rpc.ask, str(facts["channel"]), request, wait_s)
@@ -112,7 +112,7 @@ class Console:
         return answer
 
     async def ask_every_session(self, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, dict[str, Any]]:
-        """Return what the running sessions answer to a request, by their ids; those that are silent are left out."""
+        """Send a request to all running sessions; return the answers by id, without those that do not answer."""
         sessions = list(self.feed.sessions)
         answers = await asyncio.gather(
             *(self.ask_session(each, request, wait_s) for each in sessions), return_exceptions=True
@@ -128,7 +128,7 @@ class Console:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def app(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Let in what may come in, and answer it."""
+        """Check access, then answer the request."""
         if scope["type"] != "http":
             return
         self.port = scope["server"][1]
@@ -171,7 +171,7 @@ class Console:
                 return JSONResponse({"error": str(problem), "hint": ""}, 409)
             except ClientDisconnect:
                 return Response(status_code=400)
-            except Exception:  # the page says that something is wrong; the log says what
+            except Exception:  # the page shows that something failed; the log has the traceback
                 _log.exception("the console failed on %s %s", endpoint.method, endpoint.path)
                 return JSONResponse({"error": "the console failed; its log says why", "hint": ""}, 500)
             return found if isinstance(found, Response) else _json(found)
@@ -191,7 +191,7 @@ class Console:
 
 
 def _json(data: Any) -> Response:
-    # Half a surrogate pair (a file name that is no UTF-8) has no bytes of its own; it is shown as a question mark.
+    # A lone surrogate (a file name that is not UTF-8) cannot be encoded; it becomes a question mark.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
     return Response(text.encode("utf-8", "replace"), headers={"content-type": "application/json"})
 
@@ -266,7 +266,7 @@ class Apps:
             return app
 
     def reload_settings(self) -> None:
-        """Take up in every application what was saved in the settings."""
+        """Reload the settings in every application."""
         for app in self._open.values():
             app.reload_settings()
 
@@ -277,7 +277,7 @@ class Apps:
 
 
 async def _agree(question: Question) -> Answer:
-    """Answer for the person: the click in the page, after its preview, was the yes to this very call.
+    """Approve the call: the click in the page, after its preview, was the yes to exactly this call.
 
     A call that it makes in turn (undo by a call, where something else than files was changed) is asked about by itself,
     in the page.

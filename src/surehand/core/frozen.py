@@ -17,7 +17,7 @@ C = TypeVar("C")
 
 _MISSING: Final = object()
 _COMPILE_AFTER: Final = 8
-"""Objects of a class that are made field by field: compiling `__init__` takes as long as making fifty of them so."""
+"""Instances made field by field before `__init__` is compiled, which costs as much as fifty of them."""
 
 
 class _Field:
@@ -116,7 +116,7 @@ def _first_init(cls: Any) -> Callable[..., None]:
 
 
 def _set_fields(cls: Any, record: Any, args: tuple[Any, ...], values: dict[str, Any]) -> bool:
-    """Set the fields one by one; False where the arguments do not fit, which the compiled `__init__` says best."""
+    """Set the fields one by one; False if the arguments do not fit: the compiled `__init__` raises the right error."""
     given = dict(zip(cls.__match_args__, args, strict=False)) | values
     if len(given) < len(args) + len(values):
         return False

@@ -60,7 +60,7 @@ def explain_missing_module(problem: ImportError) -> tuple[str, str] | None:
     """Return what is missing and how to install it, or None where the module belongs to no extra."""
     missing = problem.name or ""
     extra = EXTRA_OF.get(".".join(missing.split(".")[:2])) or EXTRA_OF.get(missing.partition(".")[0])
-    if missing == "google":  # a name that many share; nobody but the adapter of ADK imports it here
+    if missing == "google":  # a namespace package of many; here only the ADK adapter imports it
         extra = "google-adk"
     if extra is None:
         return None
@@ -91,5 +91,5 @@ _LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def find_library_paths() -> dict[str, str]:
-    """Return the variables without which a Python built with a shared library may not start where it is installed."""
+    """Return the library path variables that a Python built with a shared library may need to start."""
     return {name: os.environ[name] for name in _LIBRARIES if os.environ.get(name)}

@@ -178,16 +178,16 @@ class Model(Protocol):
     provider: str
     name: str
     context_tokens: int
-    """How much it can hold; the loop compacts before that."""
+    """Context window; the loop compacts before it is full."""
     caches_prompts: bool
-    """Whether its provider charges less for a beginning it has seen before; sub-agents then share their parent's."""
+    """Whether its provider has a prompt cache; sub-agents then share their parent's prefix."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield pieces of text and thought and, last, the finished turn. Raises ModelError."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections and memory."""
+        """Close connections and free memory."""
         ...
 
 
@@ -200,15 +200,15 @@ class ModelError(SurehandError):
         self.hint = hint
         self.retryable = retryable
         self.after_s = after_s
-        """How long the server wants to be left alone before another try."""
+        """Retry-After of the server, in seconds."""
 
 
 TURN_LIMIT: Final = 8_000_000
-"""Characters a turn may have, far above what any model says: a server that streams on for ever is left."""
+"""Longest turn in characters, far above any real one: a server that streams for ever is cut off."""
 
 
 def within_limit(name: str, size: int) -> int:
-    """Return how much of a turn has come; raise ModelError when it is more than a turn can be."""
+    """Return the size of a turn so far; raise ModelError above the limit."""
     if size > TURN_LIMIT:
         raise ModelError(
             f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was disconnected", "Try again."

@@ -78,7 +78,7 @@ _OPTIONS: Final = frozenset({
     "serialization_alias", "strict", "title", "union_mode", "validate_default", "validation_alias",
 })  # fmt: skip
 _MEANT: Final = {"minimum": "ge", "min": "ge", "maximum": "le", "max": "le", "regex": "pattern"}
-"""Words people know from elsewhere, and what they are called here."""
+"""Option names known from elsewhere, and ours for them."""
 
 
 def with_pydantic_fields(hint: Any) -> Any:

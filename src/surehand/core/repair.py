@@ -19,7 +19,7 @@ _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DEPTH_LIMIT: Final = 40
 _STEPS_LIMIT: Final = 20_000
 _STEPS_A_CHOICE: Final = 10
-"""What comparing two words takes, beside a look at a value."""
+"""Cost of comparing two words, in steps."""
 _SHORT: Final = 4
 """Words shorter than this have too many neighbours."""
 _LONG: Final = 8
@@ -33,7 +33,7 @@ _ENDINGS: Final = frozenset("dnry")
 
 
 class _Report:
-    """What was mended, and what no kind check may let pass although it could be read as the type that is wanted."""
+    """What was repaired, and which values must not be coerced although a lenient check would."""
 
     __slots__ = ("faults", "notes", "steps")
 
@@ -41,7 +41,7 @@ class _Report:
         self.notes: list[str] = []
         self.faults: list[Fault] = []
         self.steps = steps
-        """What may still be looked at: a schema of many alternatives is not searched for all that could be meant."""
+        """Remaining budget: a schema with many alternatives is not searched exhaustively."""
 
     def add(self, other: _Report) -> None:
         self.notes += other.notes
@@ -95,7 +95,7 @@ def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], re
 
 
 def _must_refuse(value: Any, wanted: str) -> bool:
-    """Say whether a lenient check could turn this value into another one without a word."""
+    """True if a lenient check would silently coerce this value."""
     if isinstance(value, bool):
         return wanted in ("integer", "number", "string", "null")
     return wanted in ("integer", "number", "boolean") and isinstance(value, str | int | float)

@@ -129,11 +129,11 @@ class ModelArguments(Arguments):
             raise InvalidArguments(model_faults(error, self.model)) from None
 
     def is_slow(self, raw: object) -> bool:
-        """Say so once: making the validator imports pydantic."""
+        """True the first time: building the validator imports pydantic."""
         return self._validate is None
 
     def _compile(self) -> Callable[..., Any]:
-        """Take the validator out from behind its classmethod: it is on the path of every call."""
+        """Fetch the validator once: going through the classmethod would cost every call."""
         from pydantic_core import ValidationError
 
         self.model.model_rebuild()
@@ -222,13 +222,13 @@ class FunctionArguments(Arguments):
         return (self._model or self.model).check(raw, strict=strict)
 
     def is_slow(self, raw: object) -> bool:
-        """Say so once: making the model imports pydantic."""
+        """True the first time: building the model imports pydantic."""
         return self._model is None or self._model.is_slow(raw)
 
     def problems(self) -> list[str]:
         """Return what is wrong with the schema itself."""
         try:
-            # Most signatures plainly hold; building the model of each costs a thousand times the rest.
+            # Most signatures are plainly valid; building the model costs a thousand times the rest.
             return [] if self._model is None and self._is_plain() else self.model.problems()
         except Exception as problem:  # whatever a signature or its hints can raise is a fault of the definition
             return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
@@ -351,8 +351,7 @@ class ForeignArguments(Arguments):
         validator = self._choose_validator(raw)
         if validator.is_valid(raw):
             return raw
-        # All faults are found before the first is told, and those of alternatives take a thousand times as long as
-        # to find that none fits.
+        # Listing all faults of alternatives takes a thousand times as long as finding that none fits.
         branches = SchemaWork(self._schema, choices=False)
         if not branches.exceeds(raw, CHECKS_AT_ONCE) and not SchemaWork(self._schema).exceeds(raw, MOMENT):
             errors = (self._brief or validator).iter_errors(raw)
@@ -423,9 +422,9 @@ def unusable_schema(why: str) -> ToolFailure:
 
 
 CHECKS_AT_ONCE: Final = 500
-"""Checks that are made where the call stands, and of which all faults are told; more are made in a thread."""
+"""Checks made on the event loop, with all faults reported; more are made in a thread."""
 MOMENT: Final = 20_000
-"""Checks of all values that are made where the call stands; about a millisecond."""
+"""Checks of all values made on the event loop; about a millisecond."""
 _ALTERNATIVES: Final = frozenset({"anyOf", "oneOf", "not", "if"})
 FAULTS_LIMIT: Final = 100
 JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -451,7 +450,7 @@ def schema_problems(schema: object, what: str = "input schema") -> list[str]:
         found += [f"{what}: {each} leads nowhere" for each in SchemaWork(schema).dangling(seen.references)]
     import jsonschema_rs
 
-    # One look tells that a schema is sound; all that is wrong with one, and its patterns, take twenty times as long.
+    # Checking validity is cheap; listing all faults, and compiling patterns, takes twenty times as long.
     if not found and not seen.words & _LOOKED_INTO and jsonschema_rs.meta.is_valid(dict(schema)):
         return []
     faults = _metaschema_faults(schema, every=seen.parts <= CHECKS_AT_ONCE)
@@ -492,7 +491,7 @@ def _metaschema(uri: str) -> Any:
 
 
 def _plainly_valid(schema: Mapping[str, Any]) -> bool:
-    """Say yes for the shape most tools have, without the cost of the full check."""
+    """True for the shape of most tools' schemas, without the cost of the full check."""
     for key, value in schema.items():
         if key == "properties":
             if type(value) is not dict:

@@ -24,20 +24,20 @@ VALUE_CHECKS_LIMIT: Final = 1_000_000
 PATTERNS_LIMIT: Final = 200
 """Different regular expressions in one schema: all are compiled in one go."""
 PATTERNS_LETTERS: Final = 20_000
-"""Their length together."""
+"""Total length of the regular expressions."""
 PATTERNS_BYTES: Final = 10 << 20
 """Memory for the large ones of them together, compiled; about 25 ms. `[\\s\\S]{1,5000}` takes most of it."""
 PATTERN_BYTES: Final = 40_000
 """Memory for one that is not large; `[a-z-]{1,255}` takes half of it."""
 BACKTRACKS_LIMIT: Final = 10_000
-"""Steps back of an expression that looks around, which no engine matches in one pass; about 0.5 ms."""
+"""Backtracking steps for an expression with look-around, which cannot be matched in one pass; about 0.5 ms."""
 FEW_BACKTRACKS: Final = 400
-"""As many where there are many values: of an address or a name an expression takes hardly any."""
+"""The same for many values: an address or a name needs hardly any."""
 
 _LOOKS_AROUND: Final = r"\(\?|\\[\dkgGK]|[*+?}]\+"
-"""Groups that may look around, references back, and repetitions that give nothing back."""
+"""Look-around groups, back-references and possessive repetitions."""
 _LETTERS_A_CHECK: Final = 10
-"""Letters that an expression or a length is matched against in the time of one check."""
+"""Characters matched in the time of one check."""
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SINGLE: Final = ("not", "if", "then", "else")
 _TABLES: Final = ("dependentSchemas", "dependencies")
@@ -54,7 +54,7 @@ _CHOICES: Final = ("enum", "const", "required", "dependentRequired", "dependenci
 
 
 class TooMuch(Exception):
-    """More checks than the limit."""
+    """The schema needs more checks than the limit."""
 
 
 @frozen
@@ -263,7 +263,7 @@ class SchemaWork:
         return self._named.get(name, [])
 
     def dangling(self, references: Iterable[str]) -> list[str]:
-        """Return the references that lead nowhere."""
+        """Return the unresolvable references."""
         return [reference for reference in references if not self._resolve(reference)]
 
 
@@ -285,7 +285,7 @@ def _count_values(value: Any, limit: int) -> int:
 
 
 def may_exceed(checks: int, value: Any, limit: int) -> bool:
-    """Tell, at little cost, whether a value could take more than the limit with a schema of so many checks a value."""
+    """Cheap upper bound: True if a value could exceed the limit with a schema of so many checks."""
     return checks * _count_values(value, limit // checks + 1) > limit
 
 

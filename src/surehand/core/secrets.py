@@ -260,7 +260,7 @@ _BACKUP: Final = lazy_pattern(
     r"|(?P<swap>sw[m-p]))|[._-]?\d{1,14}| ?\(copy\)|(?: -)? copy(?: \(\d+\))?| \(\d+\))",
     re.DOTALL,
 )
-# What every name that `_BACKUP` matches ends in: most names are sorted out by this alone.
+# Endings of all names that `_BACKUP` matches: a cheap first filter.
 _BACKUP_ENDINGS: Final = (
     *("#", "~", ")", "bak", "old", "orig", "backup", "save", "sav", "copy", "tmp", "prev", "previous", "dist", "new"),
     *("swp", "swo", "swn", "swm"),

@@ -37,12 +37,12 @@ class WrongSettings(SettingsError, ValueError):
 
 
 def wrong(record: type[Record], error: ValueError) -> Exception:
-    """Return what to raise instead of pydantic's complaint about a record of settings."""
+    """Convert pydantic's ValidationError to WrongSettings; return any other error as it is."""
     complaints: Any = getattr(error, "errors", None)
     if complaints is None:
         return error
     found = [_fault(record, each) for each in complaints(include_url=False, include_context=False)]
-    # Each branch of a union complains for itself; said once, with all that is allowed, is enough.
+    # Each branch of a union reports its own error; one message per path is enough.
     return WrongSettings(list({fault.path: fault for fault in found}.values()))
 
 
@@ -92,7 +92,7 @@ def _fault(record: type[Record], complaint: Mapping[str, Any]) -> SettingsFault:
 
 def _find_declaration(record: type[Record], location: Path) -> _Declared:
     """Follow a location down the declaration, as far as both go: pydantic also names the branches of unions."""
-    if location[-1:] == ("[key]",):  # a name that is no text
+    if location[-1:] == ("[key]",):  # a key that is no string
         return _Declared(location[:-1], None, {}, None, known=False)
     hint, options, owner, path = cast("Any", record), cast("Mapping[str, Any]", {}), None, ()
     for part in location:
@@ -159,7 +159,7 @@ def _bounds(options: Mapping[str, Any]) -> str:
 
 
 def _without_none(hint: Any) -> Any:
-    """Return a type without its None: leaving a key out says that already."""
+    """Return an optional type without None: leaving the key out means the same."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
     inside = [each for each in get_args(hint) if each is not NoneType]

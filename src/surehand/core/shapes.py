@@ -207,7 +207,7 @@ def _from_part(part: Mapping[str, Any]) -> Block:
 
 
 _REST: Final = "surehand-result: "
-"""How the text begins that holds what a shape has no field for."""
+"""Prefix of the text that holds what a shape has no field for."""
 _SAME: Final = "data_is_output"
 
 
@@ -217,7 +217,7 @@ def left_out(result: ToolResult) -> tuple[str, ...]:
 
 
 def _rest(result: ToolResult) -> dict[str, Any]:
-    """Return what no model reads, and so what is lost on the way to one and back."""
+    """Return the parts of a result that no model API carries."""
     kept = {"data": result.data, "undo": result.undo.to_dict() if result.undo else None, "meta": dict(result.meta)}
     kept["details"] = dict(result.error.details) if result.error else None
     if result.data is not None and result.data == result.output:
@@ -283,7 +283,7 @@ _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
 def sendable(value: Any) -> Any:
-    """Return data in which every half of a surrogate pair (a file name of odd bytes, say) is the replacement mark."""
+    """Return data with lone surrogates (from a file name of odd bytes) replaced by U+FFFD."""
     if isinstance(value, str):
         return value if value.isascii() else _HALVES.sub("\ufffd", value)
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """Tasks on one board: to-dos, background commands and agents of one session, seen alike.
 
-A to-do moves by being told to; what runs moves by itself, and can be listened to and stopped.
+A to-do changes when it is updated; what runs changes by itself, and has output and can be stopped.
 """
 
 from __future__ import annotations

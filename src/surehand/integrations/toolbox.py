@@ -36,7 +36,7 @@ from surehand.policy.approvals import Answer, Approver, Nobody, Question
 T = TypeVar("T")
 NO_LIMIT: Final = 1_000_000_000
 REMEMBERED: Final = 1000
-"""How many open approvals are remembered by their call's id; the oldest is forgotten, and asked about again."""
+"""Open approvals remembered by call id; the oldest is dropped, and asked about again."""
 
 
 class AsyncApp(Protocol):
@@ -120,7 +120,7 @@ class Toolbox:
             self.app = cast("AsyncApp", app)
             self._loop = _running_loop()
         selection, session, named = self.app.selection, self.app.session, tuple(tools)
-        # What is asked for by name is shown, however much it is.
+        # Tools requested by name are all shown.
         self.selection = selection.narrow(named, session=session, threshold=NO_LIMIT) if named else selection
 
     # -- which tools -------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ _BUDGETS: Final[Mapping[Effort, int]] = {
     "high": 16384,
     "xhigh": 32768,
 }
-"""Tokens of thinking by effort, for models that know no effort."""
+"""Thinking budget in tokens by effort, for models without an effort setting."""
 _BY_BUDGET: Final = re.compile(r"claude-(?:3|[a-z]+-4(?:-[0-5])?(?![-.]?[6-9]))")
 """Models up to 4.5 think within a budget; later ones by effort."""
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
@@ -117,7 +117,7 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
         return {"role": "assistant", "content": [*kept, *said, *calls] or [{"type": "text", "text": "(nothing)"}]}
     content: list[dict[str, Any]] = []
     if message.role == "tool" and before is not None:
-        # Ids may come from a model of another vendor, which makes some that are refused here.
+        # Ids may come from another vendor's model, in a form that this API refuses.
         answered = zip(before.calls, message.results, strict=True)
         content = [result_to_anthropic(provider_safe(call.id), result) for call, result in answered]
     content += [block_to_anthropic(image) for image in message.images]

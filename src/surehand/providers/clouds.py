@@ -38,12 +38,12 @@ class VertexClaude(AnthropicModel):
 
 
 class VertexModel(OpenAIModel):
-    """Any other model on Vertex AI, by its OpenAI-compatible door."""
+    """Any other model on Vertex AI, by its OpenAI-compatible API."""
 
     provider = "vertex"
 
     def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
-        # A token of Google's lives for an hour: without one of the user's it is fetched anew when it is over.
+        # Google's tokens expire after an hour: unless the user gave one, it is refreshed.
         return super()._open(library, key if key != "none" else _GoogleToken(), base_url, options)  # pyright: ignore
 
 

@@ -39,5 +39,5 @@ class LocalModel:
         return self._model.stream(request)
 
     async def close(self) -> None:
-        """Let go of connections and memory."""
+        """Close connections and free memory."""
         await self._model.close()

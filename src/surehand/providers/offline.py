@@ -59,7 +59,7 @@ class OfflineModel:
 
 
 def _without_notices(text: str) -> str:
-    """Return what the user wrote: what the session tells a model beside comes before it."""
+    """Return the user's own text, without the notices that come before it."""
     parts = text.strip().split("\n\n")
     while len(parts) > 1 and parts[0].startswith(_NOTICE):
         del parts[0]
@@ -93,7 +93,7 @@ _TESTS: Final = (
 )
 _HERE: Final = re.compile(r"here|this|there|it|current", re.IGNORECASE)
 _LONGEST: Final = 500
-"""Characters of a request; what is longer is nothing a planner understands."""
+"""Longest request that is parsed."""
 _IN_SIGNS: Final = (
     (r"%\s*of\b", "/100*"),
     (r"\b(?:multiplied by|times)\b", "*"),
@@ -178,7 +178,7 @@ def _echo(match: re.Match[str]) -> Plan:
 
 
 def _path(match: re.Match[str]) -> dict[str, str]:
-    """Return where to look, unless it is here."""
+    """Return the path argument, unless it means the current directory."""
     where = match.groupdict().get("where")
     return {} if not where or _HERE.fullmatch(where) else {"path": where}
 
@@ -194,7 +194,7 @@ _LINES: Final = r"lines?\s+(?P<first>\d+)(?:\s*(?:-|–|to|until|through)\s*(?:l
 _SOUGHT: Final = r"(?:[`'\"](?P<quoted>[^`'\"]+)[`'\"]|(?P<word>\S+?))"
 _OCCURS: Final = r"(?:(?:word|text|string|occurrences?|uses?|mentions?)\s+(?:of\s+)?)?"
 _FILES: Final = r"(?:files?|folders?|director(?:y|ies)|contents?)"
-# The first that fits the whole request counts: "list the python files" must not be taken for a file to read.
+# The first that matches the whole request counts: "list the python files" is no file to read.
 PATTERNS: Final[tuple[tuple[str, Callable[[re.Match[str]], Plan | None]], ...]] = (
     (r"(?:what(?:'s| is)?\s+|tell me\s+)?(?:the\s+)?(?:current\s+)?time(?: is it)?(?: now)?|现在几点.*", _time),
     (

@@ -59,7 +59,7 @@ class ResponsesModel(OpenAIModel):
 
 
 def _tool(info: Any) -> dict[str, Any]:
-    # Strict schemas are a dialect of their own; ours are checked at the door.
+    # Strict mode needs a restricted dialect of JSON Schema; arguments are validated here anyway.
     shape = {"name": provider_safe(info.name), "description": info.description, "parameters": info.input_schema}
     return {"type": "function", "strict": False, **shape}
 

@@ -1,4 +1,4 @@
-"""A model's server behind a vendor's client: its stream, and what goes wrong with it, in words.
+"""A model's server behind a vendor's client: its stream, and its errors as clear messages.
 
 A client raises errors of its own for what it foresees. What it does not foresee (a connection that dies within a
 stream, an event that is no JSON) comes as it is, and is the server's doing all the same.
@@ -21,7 +21,7 @@ from surehand.files.sanitize import visible
 from surehand.providers.table import PROVIDERS
 
 _BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-"""Statuses after which another try may succeed."""
+"""HTTP statuses worth a retry."""
 _WITHIN: Final[Mapping[str, int]] = {
     "overloaded_error": 529,
     "rate_limit_error": 429,
@@ -30,7 +30,7 @@ _WITHIN: Final[Mapping[str, int]] = {
     "server_error": 500,
     "timeout_error": 504,
 }
-"""Errors a stream may hold after it began with status 200, by the status they stand for."""
+"""HTTP status for errors that come within a stream, after status 200."""
 _TOO_LONG: Final = ("too long", "context length", "context_length", "context window", "maximum context", "too large")
 _SAID: Final = 300
 
@@ -72,7 +72,7 @@ class ServedModel:
     """The client library."""
     caches_prompts = True
     context = 128_000
-    """Tokens its models hold, where nobody says otherwise."""
+    """Default context window in tokens."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ServedModel:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Let go of connections and memory."""
+        """Close connections and free memory."""
         await self._client.close()
 
 
@@ -135,7 +135,7 @@ class Server:
                 async for event in events:
                     if (piece := answer.take(event)) is not None:
                         yield piece
-        except Exception as problem:  # whatever the client trips over, the server sent it
+        except Exception as problem:  # the client fails on what the server sent
             raise self._explain_failure(problem, began=answer.began) from problem
         if not answer.stop:
             raise self._without_end(events.response)
@@ -206,7 +206,7 @@ def _status(problem: Any) -> int | None:
 
 
 def _after_s(problem: Any) -> float:
-    """Return how many seconds the server wants to be left alone: by a number of them, or until a date."""
+    """Return the seconds of a Retry-After header: a number, or a date."""
     headers: Any = getattr(getattr(problem, "response", None), "headers", None) or {}
     said = str(headers.get("retry-after") or "").strip()
     try:

@@ -1,6 +1,6 @@
 """The lifecycle of a tool: its state, the moves that are legal, and the record of every move.
 
-The table below is the whole truth; everything else only keeps it. A tool that runs several calls at once is
+The table below defines all legal moves; the rest enforces it. A tool that runs several calls at once is
 `executing` until the last of them ends, and a tool whose name is taken away while calls run drains first.
 """
 
@@ -26,11 +26,11 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     "unregistered": frozenset(),
 }
 _IN_USE: Final = frozenset({"ready", "executing"})
-"""A call that begins and ends well moves its tool to and fro between these."""
+"""A successful call moves its tool between these two."""
 HISTORY_LIMIT: Final = 200
 """Moves kept of one tool."""
 GONE_LIMIT: Final = 100
-"""Tools that are no longer registered and whose history is still told."""
+"""Unregistered tools whose history is kept."""
 TRIP_AFTER: Final = 5
 """Exceptions and time-outs in a row that disable a tool."""
 
@@ -97,7 +97,7 @@ class Life:
         self.failures = 0
         """Exceptions and time-outs in a row."""
         self.spoiled = False
-        """Whether one of the calls that run together has failed."""
+        """Whether one of the concurrent calls has failed."""
         self.draining = False
         """Its name is gone; it ends with its last call."""
         self.tripped = False
@@ -125,7 +125,7 @@ class Lifecycle:
         self._listeners: list[StateListener] = []
         self._quiet_listeners: list[StateListener] = []
         self.is_heard: Callable[[], bool] = lambda: True
-        """Whether anyone hears what the quiet listeners pass on; thousands of tools are registered for nobody."""
+        """False if nobody hears what the quiet listeners forward: thousands of tools are registered unobserved."""
         self._watched = False
         """Some listener wants every call; otherwise calls take the fast path."""
 
@@ -299,7 +299,7 @@ class Lifecycle:
         for listener in (*self._listeners, *quiet, *self._after):
             try:
                 listener(move)
-            except Exception:  # who only listens cannot stop what has happened
+            except Exception:  # a listener cannot veto what has happened
                 import logging
 
                 logging.getLogger("surehand.lifecycle").exception("a listener failed on %s", move)

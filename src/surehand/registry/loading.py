@@ -68,7 +68,7 @@ class Loader:
         self._report = report or _unheard
         self._given: dict[str, tuple[str, ...]] = {}
         self._digests: dict[str, str] = {}
-        """File → digest of the content last tried, good or bad: each content is tried, and complained about, once."""
+        """File → digest of the content last tried, good or bad: each version is tried, and reported, once."""
 
     # Sources ---------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Loader:
         return self._take(path, lambda: _from_source(path, source, digest))
 
     def load_folder(self, folder: str) -> list[Loaded]:
-        """Bring the tools of a folder's `*.py` files up to date: load what is new or changed, drop what is gone."""
+        """Update the tools of a folder's `*.py` files: load new and changed ones, drop removed ones."""
         paths = sorted(_python_files(folder))
         gone = [path for path in self._given if os.path.dirname(path) == folder and path not in paths]
         loaded = [self._drop(path) for path in gone]
@@ -149,7 +149,7 @@ class Loader:
             return self._report_loaded(Loaded(source, before, f"{source}: {problem}"))
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as problem:  # foreign code may raise anything while it is imported, SystemExit too
+        except BaseException as problem:  # foreign code may raise anything on import, even SystemExit
             return self._report_loaded(Loaded(source, before, _describe_problem(source, problem)))
         self._given[source] = tuple(tool.name for tool in tools)
         return self._report_loaded(Loaded(source, self._given[source]))

@@ -1,4 +1,4 @@
-"""Resolve what tools need of each other: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
+"""Resolve requirements between tools: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
 
 A requirement names a tool (or an alias) and, where it matters, a range of versions as Python packages write them.
 """
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from surehand.core.text import lazy_pattern
 
-# A tool's name may hold blanks, dots and slashes; a range begins with the first comparison sign after it.
+# A tool's name may contain blanks, dots and slashes; the range starts at the first comparison sign.
 _RANGE: Final = lazy_pattern(r"\s*(?P<range>(?:===|==|~=|!=|<=|>=|<|>).*)$", re.DOTALL)
 
 

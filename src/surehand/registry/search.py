@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 NAME, ALIAS, HINT, TEXT = range(4)
 FIELD_WEIGHTS: Final = (3.0, 3.0, 2.5, 1.0)
 MATCHED: Final = 2.0**20
-"""Added to a sum for each word of the query that was found, so that one number holds both."""
+"""Added to a score per matched word of the query: one number holds their count and their worth."""
 WHOLE_NAME: Final = 1000.0
-"""What a query that is a tool's very name is worth."""
+"""Score of a query that is exactly a tool's name."""
 WALK_LIMIT: Final = 1000
-"""Entries of one word's list that are walked; more of them tell nothing apart."""
+"""Entries of a word's list that are scored; a more frequent word does not discriminate."""
 QUERY_WORDS: Final = 24
 NEAR_LIMIT: Final = 30
-"""Words that may stand for one that no name has."""
+"""Most known words tried for an unknown one."""
 KNOWN_LIMIT: Final = 10_000
-"""Words of queries whose meaning is kept in mind."""
+"""Size of the cache of query words."""
 LOOK_UPS: Final = 20
-"""Words that are looked up one by one; by then it would have been as cheap to sort all words in, and that is done."""
+"""Look-ups of single words after which all words are indexed: by then that is as cheap."""
 FAINT: Final = 0.06
-"""Matches below this share of the best one are left out."""
+"""Matches below this share of the best score are dropped."""
 FAINT_ALONE: Final = 0.4
 """The same for a query of one word: where it stands in names and hints, descriptions that mention it are left out."""
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -1,7 +1,7 @@
 """Locations of what Surehand keeps: never inside the workspace. `SUREHAND_HOME` moves state, settings and trust alike.
 
-Only absolute places count. Rules and trust lie there: a relative place would be another one in every folder, and
-whoever filled that folder could bring rules of their own.
+Only absolute paths count. Rules and trust are kept there: a relative path would name another directory in every
+folder, and whoever filled that folder could bring rules of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A session's private temp, and what is left of those whose process was killed.
+"""A session's private temporary folder, and the abandoned ones of killed processes.
 
-Whoever uses one holds a lock on a folder in it; the kernel lets go of that when the process dies, however it dies. So
-a private temp that can be locked has no owner any more, whichever session, state folder or container made it.
+Its owner holds a lock on a folder in it, which the kernel releases when the process dies. So a private folder that can
+be locked has no owner any more, whichever session, state folder or container made it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from surehand.files.trees import remove_tree
 SCRATCH: Final = ".scratch"
 """Where the launcher builds the mounts of a session; the folder that is locked."""
 DRY_RUNS: Final = "dry_runs"
-"""Where the copies of dry runs lie; there from the start, so that no command makes it."""
+"""Holds the copies of dry runs; made first, so that no command can create it."""
 _NAME: Final = lazy_pattern(r"surehand-[0-9a-f]{12}")
 _UNLOCKED: Final = ".new"
 _OLD_S: Final = 3600.0
@@ -53,7 +53,7 @@ class PrivateFolder:
         raise ToolFailure(f"no private temporary folder can be created in {base}: every name is taken")
 
     def remove(self) -> None:
-        """Take it away with all in it."""
+        """Remove it with its contents."""
         remove_tree(self.path)
         if self._lock >= 0:
             os.close(self._lock)
@@ -61,7 +61,7 @@ class PrivateFolder:
 
 
 def _base() -> str:
-    """Return where temporary files go; a `TMPDIR` that is not there, or that we cannot write in, is left alone."""
+    """Return where temporary files go; a `TMPDIR` that is missing or not writable is ignored."""
     wanted = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
     return wanted if os.path.isdir(wanted) and os.access(wanted, os.W_OK | os.X_OK) else os.path.realpath("/tmp")
 
@@ -97,7 +97,7 @@ def _is_free(path: str, status: os.stat_result) -> bool:
     try:
         lock = os.open(os.path.join(path, SCRATCH), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return time.time() - status.st_mtime > _OLD_S  # killed while it was made, or a command took it away
+        return time.time() - status.st_mtime > _OLD_S  # killed while it was made, or a command removed it
     try:
         return try_lock(lock)
     finally:

@@ -1,4 +1,4 @@
-"""Read an SQLite database where nothing can be written: on a full disk, or one that is read-only here.
+"""Read an SQLite database where nothing can be written: on a full or a read-only disk.
 
 The databases of the state are written through a write-ahead log, and whoever opens one wants to make an index of that
 log beside it, even to read. Three ways follow each other:
@@ -20,10 +20,10 @@ _OWN_INDEX: Final = "unix-none"
 
 
 def open_to_read(path: str, timeout_s: float = 15.0) -> sqlite3.Connection:
-    """Open a database that is there to read it, whatever can be written beside it."""
+    """Open an existing database read-only, whether or not its directory is writable."""
     import sqlite3
 
-    # What SQLite says where it cannot make the log, or the index of the log.
+    # SQLite's errors if it cannot create the log or its index.
     unmade = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL)
     for way in _WAYS[:-1]:
         try:

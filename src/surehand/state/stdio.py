@@ -1,6 +1,6 @@
-"""Stdio of this process: taken for a protocol, so that nothing else prints there, and the echo of its terminal.
+"""Stdio of this process: reserved for a protocol, so that nothing else prints there; and the terminal's echo.
 
-What handlers and their children print goes to stderr instead, and they read nothing.
+What handlers and child processes print goes to stderr instead; their stdin is empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_stream(descriptor: int) -> bool:
 
 
 async def own_stdio(line_limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Take standard input and output; both must be streams (see `is_stream`)."""
+    """Reserve stdin and stdout for a protocol; both must be streams (see `is_stream`)."""
     own_in, own_out = _private(0, os.open(os.devnull, os.O_RDONLY)), _private(1, os.dup(2))
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=line_limit)
@@ -31,7 +31,7 @@ async def own_stdio(line_limit: int) -> tuple[asyncio.StreamReader, asyncio.Stre
 
 
 def _private(descriptor: int, instead: int) -> int:
-    """Take a standard stream for the protocol alone, and put another in its place."""
+    """Return a duplicate of a standard stream, and replace the original."""
     sys.stdout.flush()
     kept = os.dup(descriptor)
     os.dup2(instead, descriptor)

@@ -1,4 +1,4 @@
-"""Audit: the record of every call in a workspace, filtered, and the proof that nobody touched it."""
+"""Audit: the record of every call in a workspace, filtered, and the check that it was not tampered with."""
 
 from __future__ import annotations
 

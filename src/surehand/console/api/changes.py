@@ -1,7 +1,6 @@
 """Changes: the undo history of every workspace; undo and redo by the tools of that name, previewed before.
 
-What is applied is what was shown: a preview has a digest, and where the preview would look different by now, nothing
-is done.
+What is applied is what was shown: a preview has a digest, and if it would look different by now, nothing is done.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ async def show_change(console: Console, given: Given) -> Any:
 
 
 async def _look(given: Given, read: Callable[[Workspace, History], T]) -> T:
-    """Return what is read from the history of the workspace a request names."""
+    """Read from the history of the workspace that a request names."""
     workspace = await named_workspace(given)
 
     def look() -> T:
@@ -73,12 +72,12 @@ async def _look(given: Given, read: Callable[[Workspace, History], T]) -> T:
 
 
 async def undo(console: Console, given: Given) -> Any:
-    """Take changes back, or show what that would do."""
+    """Undo changes, or preview that."""
     return await _reverse(console, given, "Undo", _UNDO)
 
 
 async def redo(console: Console, given: Given) -> Any:
-    """Bring back what was taken back, or show what that would do."""
+    """Reapply undone changes, or preview that."""
     return await _reverse(console, given, "Redo", _REDO)
 
 
@@ -101,7 +100,7 @@ async def _reverse(console: Console, given: Given, tool: str, names: tuple[str, 
 
 
 def _preview(result: ToolResult) -> dict[str, Any]:
-    """Return what undo or redo would do, or why it would not, with the digest that the real one must name."""
+    """Return what undo or redo would do, or why it would fail, with the digest to apply it by."""
     if result.error is not None:
         return {"ok": False, "error": result.error.to_dict()}
     data: dict[str, Any] = result.data
@@ -111,7 +110,7 @@ def _preview(result: ToolResult) -> dict[str, Any]:
 
 
 async def prune(console: Console, given: Given) -> Any:
-    """Drop the oldest changes until the rest fits."""
+    """Prune the oldest changes until the rest fits."""
     keep_bytes = given.number("keep_bytes", 0, 2**50)
 
     def drop(workspace: Workspace, history: History) -> dict[str, Any]:

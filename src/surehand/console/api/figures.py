@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BUCKETS: Final = 60
 SPANS: Final = {"hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0}
 BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
-"""Upper ends of the columns of the distribution of times; the last column has no end."""
+"""Upper bounds of the duration histogram's buckets; the last is unbounded."""
 
 Row = dict[str, Any]
 
@@ -60,7 +60,7 @@ async def show_figures(console: Console, given: Given) -> Any:
 
 
 def _add_slots(slots: list[Row]) -> list[Row]:
-    """Return the places of all sessions by tool, those that most calls wait for first."""
+    """Return the slots of all sessions by tool, the longest queue first."""
     found: dict[str, Row] = {}
     for slot in slots:
         row = found.setdefault(str(slot["tool"]), {"tool": slot["tool"], "running": 0, "waiting": 0, "limit": 0})
@@ -75,7 +75,7 @@ def _read(since: float) -> tuple[list[Row], list[Row]]:
 
 
 def by_tool(calls: list[Row]) -> list[Row]:
-    """Return what calls came to by tool, those with the most calls first."""
+    """Return the statistics of calls by tool, the most called first."""
     of_tool: dict[str, list[Row]] = {}
     for call in calls:
         of_tool.setdefault(str(call["tool"]), []).append(call)

@@ -69,13 +69,13 @@ def _matching(console: Console, given: Given) -> Iterator[Row]:
 
 
 async def show_call(console: Console, given: Given) -> Any:
-    """Return one call: whole where its session still has it, otherwise what was seen of it and what the audit holds."""
+    """Return one call: in full while its session has it, otherwise from its events and the audit log."""
     id = given.path["id"]
     known = console.feed.calls.get(id)
     if known is not None and (session := _session_of(console, known)):
         try:
             whole = await console.ask_session(session, {"want": "call", "id": id})
-        except ApiError:  # it ended this moment; what is recorded is still there
+        except ApiError:  # the session ended just now; the recorded call is still there
             whole = {"error": ""}
         if isinstance(whole.get("args"), dict):
             return known | whole | {"whole": True}

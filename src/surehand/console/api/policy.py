@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DAYS: Final = 7
 COMPARED: Final = 2000
-"""Recorded calls that an edited rule is held against, the latest ones."""
+"""How many of the latest recorded calls an edited rule is compared with."""
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ async def check_call(console: Console, given: Given) -> Any:
 
 
 def _call(given: Given) -> tuple[str, Row]:
-    """Return the call that what was typed stands for: an address is fetched, a path read or written, the rest run."""
+    """Return the call that the input means: a URL is fetched, a path read or written, anything else run."""
     if given.body.get("tool"):
         return given.text("tool"), given.mapping("args") or {}
     typed = given.text("typed").strip()
@@ -117,7 +117,7 @@ def _read_recorded(workspace: Workspace) -> list[Row]:
 
 
 async def suggest_rules(console: Console, given: Given) -> Any:
-    """Return which rules would have spared the most questions of the last days."""
+    """Return the rules that would have avoided the most questions of the last days."""
     del console
     workspace = await named_workspace(given)
 
@@ -125,7 +125,7 @@ async def suggest_rules(console: Console, given: Given) -> Any:
         spared: Counter[str] = Counter()
         for call in _read_recorded(workspace):
             asked: Row = call["asked"] or {}
-            if asked.get("answer") in ("once", "session"):  # what was refused wants no rule that allows it
+            if asked.get("answer") in ("once", "session"):  # no allow rule is suggested for what a person refused
                 spared.update(str(rule) for rule in asked.get("rules") or ())
         return [{"rule": rule, "questions": number} for rule, number in spared.most_common(20)]
 

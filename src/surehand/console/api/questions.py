@@ -1,4 +1,4 @@
-"""Questions: what waits for an answer in all sessions, a dry run of it, and the answer."""
+"""Questions: the open questions of all sessions, a dry run of their calls, and the answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from surehand.console.server import Console
 
 LOOK_S: Final = 3.0
-"""How long a session may take to say what waits in it; one that is busy longer is named."""
+"""Timeout (s) for a session to list its questions; one that exceeds it is named."""
 TRY_S: Final = 900.0
 _ANSWER: Final = ("kind", "reason", "rule", "args", "dry_run")
 
 
 async def list_questions(console: Console, given: Given) -> Any:
-    """Return what waits, oldest first."""
+    """Return the open questions, oldest first."""
     del given
     sessions = list(console.feed.sessions)
     asked = (console.ask_session(id, {"want": "questions"}, LOOK_S) for id in sessions)
@@ -30,13 +30,13 @@ async def list_questions(console: Console, given: Given) -> Any:
 
 
 async def try_question(console: Console, given: Given) -> Any:
-    """Make a dry run of the call, and return what that shows."""
+    """Make a dry run of the call and return its preview."""
     request = {"want": "try", "id": given.path["id"], "digest": given.text("digest")}
     return _check(await console.ask_session(given.text("session_id"), request, TRY_S))
 
 
 async def answer_question(console: Console, given: Given) -> Any:
-    """Answer a question that waits."""
+    """Answer an open question."""
     answer = {name: given.body[name] for name in _ANSWER if given.body.get(name) is not None}
     request = {"want": "answer", "id": given.path["id"], "digest": given.text("digest"), "by": _who(), "answer": answer}
     return _check(await console.ask_session(given.text("session_id"), request))

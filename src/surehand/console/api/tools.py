@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 async def list_tools(console: Console, given: Given) -> Any:
-    """Return the tools of a workspace, each with what its calls of the last week came to."""
+    """Return the tools of a workspace, each with statistics of its calls of the last week."""
     workspace = await named_workspace(given)
     app = await console.apps.app(workspace.path)
     done = await asyncio.to_thread(_read_recent_calls, workspace)
@@ -42,7 +42,7 @@ def _read_recent_calls(workspace: Workspace) -> list[Row]:
 
 
 async def check_health(console: Console, given: Given) -> Any:
-    """Return how a tool is: its own check is run."""
+    """Run a tool's health check."""
     workspace = await named_workspace(given)
     app = await console.apps.app(workspace.path)
     (report,) = await app.health.check_all([given.text("tool")])

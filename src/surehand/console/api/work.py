@@ -70,7 +70,7 @@ async def list_tasks(console: Console, given: Given) -> Any:
 
 
 async def order_task(console: Console, given: Given) -> Any:
-    """Return what a running task has said so far, or stop it."""
+    """Return the output of a running task, or stop it."""
     want = given.text("want")
     if want not in ("output", "stop"):
         raise ApiError(400, "want must be output or stop")
@@ -110,7 +110,7 @@ async def stop_process(console: Console, given: Given) -> Any:
 
 
 async def reap(console: Console, given: Given) -> Any:
-    """End what sessions left running whose program is gone, and remove what they left on the disk."""
+    """End the processes of dead sessions, and remove what they left on the disk."""
     del console, given
 
     def end() -> tuple[list[Row], list[str]]:
