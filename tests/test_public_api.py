@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_importing_the_package_loads_nothing_else() -> None:
     added = loaded_by("import surehand") - loaded_by("pass")
     assert {name for name in added if name.startswith("surehand")} == {"surehand"}
     assert not added & {"typing", "asyncio", "pydantic", "argparse", "json"}
+
+
+@pytest.mark.parametrize("call", ["Read {'file_path': 'a'}", "Grep {'pattern': 'one'}", "Glob {'pattern': '*'}"])
+def test_a_look_at_files_from_the_command_line_loads_nothing_for_commands(call: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    name, args = call.split(" ", 1)
+    words = ["--cwd", str(tmp_path), "tools", "invoke", name, "--args", args.replace("'", '"')]
+    loaded = loaded_by(f"from surehand.cli.main import main; assert main({words!r}) == 0")
+    assert "surehand.policy.judge" in loaded
+    assert not loaded & {"surehand.shell", "surehand.commands.session", "dataclasses", "difflib", "glob", "pydantic"}
 
 
 def test_a_tool_can_be_written_without_loading_the_engine() -> None:

@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from surehand.core.call import BROKEN_ARGUMENTS, ToolCall, ToolResult, truncate_
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event, Progress
+from surehand.core.frozen import replace_values
 from surehand.core.tool import Tool
 from surehand.engine.ask import Permissions, check_and_preview, discard_dry_run, narrow
 from surehand.engine.bus import Bus
@@ -368,7 +368,7 @@ class Executor:
                 if len(told) >= CHANGES_LIMIT:
                     raise ToolFailure(f"{tool.name} keeps changing its arguments", code="permission_denied")
                 told = (*told, f"{tool.name} itself changed the arguments to {other}")
-                return await self._judge(replace(call, args=other), tool, session, told=told)
+                return await self._judge(replace_values(call, args=other), tool, session, told=told)
         if decision.verdict == "deny":
             raise self.permissions.refusal(tool, decision)
         if tool.check is not None and (decision.verdict == "ask" or not checks_itself(tool)):
@@ -393,7 +393,7 @@ class Executor:
                 tool, args, ctx, decision, self.workers, shown_first=shown_first, approver=approver
             )
             if said.args is not None:  # other arguments are another call: judged from the start
-                changed = replace(call, args=said.args)
+                changed = replace_values(call, args=said.args)
                 return await self._prepare(changed, tool, session, shown_first, told=told, approver=approver)
             dry_run = said.dry_run
         settings = session.settings.tools.get(tool.name)

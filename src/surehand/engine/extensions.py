@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.events import Event
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.tool import Tool, ToolInfo
 from surehand.engine.bus import Bus
 
@@ -161,7 +160,7 @@ class Extensions:
         for extension in self._hooks_of(tool).before:
             changed = await self._call_hook(extension, tool, extension.before, tool, call)
             if changed is not None:
-                call = replace(call, args=dict(changed))
+                call = replace_values(call, args=dict(changed))
         return call
 
     async def end(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult:

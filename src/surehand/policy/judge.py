@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -30,7 +29,7 @@ from surehand.policy.book import Matching, why_git_obeys
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.paths import PathPattern, ResolvedPath, below, fold_name
-from surehand.policy.projects import project_problem, repository_problem
+from surehand.policy.projects import project_problem, record_of, repository_problem
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, host_guard, plain_host
 from surehand.policy.suggest import suggestion
 
@@ -405,10 +404,8 @@ def _lists(command: RunCommand | None) -> bool:
     """Return whether a command shows only names and sizes of files, never their contents."""
     if command is None or not command.read_only:
         return False
-    from surehand.shell.programs import program_of  # lazy: the shell's records of programs, about 30 ms
-
     name, *words = command.words
-    record = program_of(posixpath.basename(name)).names_only or {}
+    record = record_of(name).names_only or {}
     more = record.get("") or (record.get(words[0]) if words else None)
     return more is not None and not any(re.match(more, word) for word in words)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 from surehand.core.effects import ReadPath, RunCommand, WritePath
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
-from surehand.shell.programs import program_of
 
 if TYPE_CHECKING:
     from surehand.policy.policy import Request
+    from surehand.shell.programs.record import Program
 
 # File that pins a version → the programs that heed it, and what in it is a place rather than a version.
 _PINS: dict[str, tuple[str, str]] = {
@@ -76,11 +76,18 @@ def project_problem(effect: RunCommand, request: Request) -> str:
     )
 
 
+def record_of(program: str) -> Program:
+    """Return what is known of the program with this path or name."""
+    from surehand.shell.programs import program_of  # lazy: the shell's records of programs, about 30 ms
+
+    return program_of(posixpath.basename(program))
+
+
 def _steers(program: str, effect: RunCommand) -> Callable[[str], bool]:
     """Return the test for names of files that steer a program."""
     names = {name for name, (programs, _) in _PINS.items() if re.fullmatch(programs, program)}
     names |= set(_SETTINGS.get(program, ()) if program in _JUDGES else ())
-    if program_of(program).opens_list and any(map(_CHECKS.match, effect.words)):
+    if record_of(program).opens_list and any(map(_CHECKS.match, effect.words)):
         names |= {word.lower() for word in effect.words[1:]}  # lists that name what is read
     imports = _imports_from_its_folder(program, effect)
     return lambda name: name in {each.rpartition("/")[2] for each in names} or (imports and _is_python_module(name))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import time
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import frozen
 
 State = Literal["registered", "initializing", "ready", "executing", "error", "failed", "disabled", "unregistered"]
 
@@ -35,7 +36,8 @@ TRIP_AFTER: Final = 5
 """Exceptions and time-outs in a row that disable a tool."""
 
 
-class Transition(NamedTuple):
+@frozen
+class Transition:
     """One move of one tool: from, to, when (seconds since 1970) and why. `before` is None for its first state."""
 
     tool: str

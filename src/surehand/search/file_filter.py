@@ -6,7 +6,6 @@ with one it counts from the session's directory, `!` leaves out. Ignored files s
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from typing import Final
@@ -114,7 +113,9 @@ def _type_patterns(name: str) -> list[str]:
         return [each for patterns in known.values() for pattern in patterns for each in expand(pattern)]
     if name in known:
         return [each for pattern in known[name] for each in expand(pattern)]
-    near = difflib.get_close_matches(name.lower().lstrip("."), known, 3, 0.5)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower().lstrip("."), known, 3, 0.5)
     by_ending = [each for each, patterns in known.items() if f"*.{name.lower().lstrip('.')}" in patterns]
     raise ToolFailure(
         f"there is no file type {name!r}",

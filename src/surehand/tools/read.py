@@ -11,12 +11,12 @@ from __future__ import annotations
 import binascii
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.call import Image, Text, ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
+from surehand.core.frozen import replace_values
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.schema import truncate_text
@@ -334,7 +334,7 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
         book = notebook.parse_notebook(content, source.path)
     except ToolFailure as problem:  # with a merge conflict in it, say: to be mended it must be seen
         plain = _text(source, head, args, ctx)
-        return replace(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
+        return replace_values(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
     if args.offset and args.offset >= len(book.cells):
         raise _past_the_end(source, args.offset, len(book.cells), "cells")
     text, pictures, count = notebook.render_cells(book, args.offset, args.limit, _budget(ctx))
