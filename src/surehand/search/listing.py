@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from surehand.core.frozen import field, frozen, replace_values
 from surehand.search import ripgrep
 from surehand.search.globs import Glob
 from surehand.search.walk import Walk
@@ -19,7 +19,7 @@ Hit: TypeAlias = tuple[int, bytes, int]
 """A file: minus the time of its last change (ns), its path from the root, its size."""
 
 
-@dataclass(slots=True)
+@frozen
 class Listing:
     """One listing below `walk.root`; `hits` blocks, and ends early when `stop` is set."""
 
@@ -31,7 +31,7 @@ class Listing:
         """Return the files and links that match, newest first, then by path, as many as asked for, and their number."""
         found = _Columns()
         choose = self.glob.choose
-        for prefix, names, folder in replace(self.walk, enters=self._enters()).folders():
+        for prefix, names, folder in replace_values(self.walk, enters=self._enters()).folders():
             if self.stop.wanted:
                 break
             found.look(prefix, choose(prefix, names), folder)

@@ -20,8 +20,10 @@ from surehand.git.wildmatch import literal_length
 from surehand.search.gitignore import Rule
 from surehand.search.ignore_files import Chain, Folder
 
-WORTHWHILE: Final = 1000
-"""Names met before expressions are made: to compile them takes as long as to judge so many."""
+WORTHWHILE: Final = 700
+"""Names met before expressions are made: to compile those of secrets, once, takes as long as to judge so many."""
+_FOR_A_RULE: Final = 6
+"""The same for each rule."""
 CLEAN_LIMIT: Final = 1 << 15
 _TOKENS: Final = lazy_pattern(rb"\\(.)|(\[[\w.]+\])|(\?|\[[\w.-]+\])|(\*+)|(\[.*)|(.)", re.DOTALL)
 _ANY: Final = b"[^/]"
@@ -38,27 +40,26 @@ class Sieve:
     def __init__(self, chain: Chain, names: Sequence[bytes] = (), endings: Sequence[bytes] = ()) -> None:
         self._chain = chain
         self._names_and_endings = names, endings
-        self._left = WORTHWHILE
+        rules = sum(len(rules.rules) for rules, _ in chain)
+        self._left = rules * _FOR_A_RULE + (0 if _for_secrets.cache_info().currsize else WORTHWHILE)
         self._expressions: tuple[_Expressions, ...] = ()
         self._clean: set[bytes] = set()
         """Names in which nothing was found: the same ones come again and again."""
         self._open: list[tuple[int, bytes]] = []
         """Folders below which any name may fit a rule: the path from that of the rule, whose length comes first."""
 
-    def find(self, names: Sequence[bytes], folder: Folder) -> Collection[bytes]:
+    def find(self, names: Collection[bytes], folder: Folder) -> Collection[bytes]:
         """Return which files of a folder are to be judged one by one."""
-        if not names:
-            return ()
         if not self._expressions:
             self._left -= len(names)
             if self._left > 0:
                 return names
             self._compile()
-        if folder.fold or any(folder.prefix.startswith(lead, skip) for skip, lead in self._open):
+        if folder.fold or (self._open and any(folder.prefix.startswith(lead, skip) for skip, lead in self._open)):
             return names
-        unknown = set(names) - self._clean
-        if not unknown:
+        if self._clean.issuperset(names):
             return ()
+        unknown = set(names) - self._clean
         written = b"/%b/" % b"/".join(unknown)
         text = written.lower()
         backwards = text[::-1]

@@ -16,12 +16,10 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from dataclasses import field as kept
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from surehand.core.frozen import field, frozen
+from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.secrets import is_secret, may_be_secret
 from surehand.core.text import format_count
 from surehand.files.openat2 import PATH_ONLY
@@ -43,6 +41,8 @@ from surehand.search.sieve import Sieve
 _EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
 """What listings leave out beside ignored files: folders, and one file of the Finder's."""
 _EXCLUDED_ENDINGS: Final = (b".pyc",)
+_MARKS: Final = frozenset({GITIGNORE, b".git"})
+"""What says that a folder has rules of its own."""
 _SIEVES_LIMIT: Final = 64
 DEPTH_LIMIT: Final = 200
 """Folders inside each other that are held open at once."""
@@ -52,17 +52,15 @@ _FILE, _FOLDER, _LINK = 1, 2, 3
 """What an entry is; 0 for devices, sockets and the like."""
 
 
-@dataclass(slots=True)
 class Tally:
     """What a walk met and left out."""
 
-    folders: int = 0
-    files: int = 0
-    ignored: int = 0
-    secret: int = 0
-    unreadable: int = 0
-    with_rules: list[bytes] = kept(default_factory=list[bytes])
-    """Folders that have a `.gitignore` or begin a repository."""
+    __slots__ = ("files", "folders", "ignored", "secret", "unreadable", "with_rules")
+
+    def __init__(self) -> None:
+        self.folders = self.files = self.ignored = self.secret = self.unreadable = 0
+        self.with_rules: list[bytes] = []
+        """Folders that have a `.gitignore` or begin a repository."""
 
     def notes(self, done: str) -> list[str]:
         """Return what a caller should know of what was not searched or listed (`done`)."""
@@ -145,31 +143,32 @@ class Walk:
             if depth >= DEPTH_LIMIT:
                 raise OSError(errno.ELOOP, "too deep")
             fd = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=level.fd)
-            return self._level(fd, level.folder.below(name), level.prefix + name + b"/")
+            return self._level(fd, level.folder.below(name), level.prefix + name + b"/", level)
         except OSError:
             self.tally.unreadable += 1
             return None
 
-    def _level(self, fd: int, folder: Folder, prefix: bytes) -> _Level:
+    def _level(self, fd: int, folder: Folder, prefix: bytes, above: _Level | None = None) -> _Level:
         """Read an open folder: what is kept in it, and the rules in force inside; it is closed if it cannot be read."""
         try:
-            with os.scandir(fd) as found:
-                entries = list(found)
+            entries = list(os.scandir(fd))  # read to its end it closes itself
         except BaseException:
             os.close(fd)
             raise
         files = _encode([entry.name for entry in entries if entry.is_file(follow_symlinks=False)])
         others = _find_others(entries) if len(files) < len(entries) else {}
+        names = set(files)
         self.tally.folders += 1
-        if self.ignore and (GITIGNORE in files or GITIGNORE in others or b".git" in files or b".git" in others):
+        if self.ignore and not (_MARKS.isdisjoint(names) and _MARKS.isdisjoint(others)):
             self.tally.with_rules.append(folder.path)
             folder = folder.with_own_rules() if prefix else folder
-        drops, enters = self._drops(folder), self.enters
-        if doubtful := self._find_doubtful(files, folder):
-            files = [name for name in files if name not in doubtful or not drops(name, _FILE)]
-        level = _Level(fd, folder, prefix, files)
+        sieve = above.sieve if above and above.folder.chain is folder.chain else self._sieve(folder.chain)
+        # Most files are not judged one by one.
+        if doubtful := names if sieve is None else sieve.find(names, folder):
+            files = [name for name in files if name not in doubtful or not self._drops(folder, name, _FILE)]
+        level, enters = _Level(fd, folder, prefix, files, sieve), self.enters
         for name, kind in others.items():
-            if not kind or drops(name, kind):
+            if not kind or self._drops(folder, name, kind):
                 continue
             if kind == _LINK:
                 level.links.append(name)
@@ -178,40 +177,31 @@ class Walk:
         self.tally.files += len(files) + len(level.links)
         return level
 
-    def _find_doubtful(self, files: list[bytes], folder: Folder) -> Collection[bytes]:
-        """Return the files of a folder that may have to be left out: only those are judged one by one."""
+    def _sieve(self, chain: Chain) -> Sieve | None:
+        """Return what finds the files that may have to be left out; None where that can be any."""
         if self.keeps_out is not is_secret:
-            return files
-        rules = folder.chain, self.excludes
+            return None
+        rules = chain, self.excludes
         if (sieve := _SIEVES.get(rules)) is None:
             if len(_SIEVES) >= _SIEVES_LIMIT:
                 _SIEVES.clear()
             endings = _EXCLUDED_ENDINGS if self.excludes else ()
             names = (b".git", b".DS_Store") if self.excludes else (b".git",)
-            sieve = _SIEVES[rules] = Sieve(folder.chain, names, endings)
-        return sieve.find(files, folder)
+            sieve = _SIEVES[rules] = Sieve(chain, names, endings)
+        return sieve
 
-    def _drops(self, folder: Folder) -> Callable[[bytes, int], bool]:
-        """Return a test whether an entry of a folder is left out."""
-        tally, ruled = self.tally, bool(folder.chain)
-        names, endings = (_EXCLUDED, _EXCLUDED_ENDINGS) if self.excludes else (frozenset[bytes](), ())
-
-        def drops(name: bytes, kind: int) -> bool:
-            is_dir = kind == _FOLDER
-            if name == b".git":
-                return True
-            if (name in names and (is_dir or name == b".DS_Store")) or (not is_dir and name.endswith(endings)):
-                tally.ignored += 1
-                return True
-            if ruled and (rule := folder.decide(name, is_dir)) is not None and not rule.negated:
-                tally.ignored += 1
-                return True
-            if self.is_kept_out(folder, name, is_dir):
-                tally.secret += 1
-                return True
-            return False
-
-        return drops
+    def _drops(self, folder: Folder, name: bytes, kind: int) -> bool:
+        """Whether an entry of a folder is left out."""
+        is_dir = kind == _FOLDER
+        if name == b".git":
+            return True
+        if (self.excludes and _is_excluded(name, is_dir)) or (folder.chain and folder.ignores(name, is_dir)):
+            self.tally.ignored += 1
+            return True
+        if self.is_kept_out(folder, name, is_dir):
+            self.tally.secret += 1
+            return True
+        return False
 
     def is_kept_out(self, folder: Folder, name: bytes, is_dir: bool) -> bool:
         """Whether an entry of a folder is a secret, or closed by the policy."""
@@ -223,14 +213,15 @@ class Walk:
 class _Level:
     """A folder on the way down, held open until everything in it was seen."""
 
-    __slots__ = ("_left", "fd", "files", "folder", "folders", "links", "prefix")
+    __slots__ = ("_left", "fd", "files", "folder", "folders", "links", "prefix", "sieve")
 
-    def __init__(self, fd: int, folder: Folder, prefix: bytes, files: list[bytes]) -> None:
+    def __init__(self, fd: int, folder: Folder, prefix: bytes, files: list[bytes], sieve: Sieve | None) -> None:
         self.fd = fd
         self.folder = folder
         self.prefix = prefix
         """The path from the root, with a slash at its end; empty at the root."""
         self.files = files
+        self.sieve = sieve
         self.links: list[bytes] = []
         self.folders: list[bytes] = []
         self._left: Iterator[tuple[bytes, int]] | None = None
@@ -244,6 +235,11 @@ class _Level:
             kinds = ((self.files, _FILE), (self.links, _LINK), (self.folders, _FOLDER))
             self._left = iter(sorted((name, kind) for names, kind in kinds for name in names))
         return self._left
+
+
+def _is_excluded(name: bytes, is_dir: bool) -> bool:
+    """Whether listings leave an entry out by its name."""
+    return name in _EXCLUDED if is_dir else name == b".DS_Store" or name.endswith(_EXCLUDED_ENDINGS)
 
 
 def _encode(names: list[str]) -> list[bytes]:
@@ -402,7 +398,7 @@ class KnownTree:
 
 def _survey(walk: Walk, top: Folder, stop: ripgrep.Stop) -> KnownTree | None:
     """Walk a tree for its rule files; None when `rg` must not be trusted with them, however they are told."""
-    walk = replace(walk, tally=Tally(), enters=None)
+    walk = replace_values(walk, tally=Tally(), enters=None)
     folders: dict[bytes, int] = {}
     secrets: dict[bytes, int] = {}
     counted = 0
