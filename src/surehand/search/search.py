@@ -11,8 +11,8 @@ How a search goes depends on how large the tree turns out to be:
 So a cut result is always the beginning of the same list. What `rg` finds is judged again by our own ignore rules,
 which are git's; where a rule means something else to `rg`, the tree is walked here and the files are named to it.
 
-Files are opened beneath the root, following no link on the way, and `rg` is given the descriptors (`/proc/self/fd/N`)
-instead of names, so that it reads exactly what was opened, whatever happens to the names meanwhile.
+Files are opened beneath the root, following no link on the way, and `rg` is given the descriptors (`N`, started in
+`/proc/self/fd`) instead of names, so that it reads exactly what was opened, whatever happens to the names meanwhile.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from surehand.core.frozen import frozen
 from surehand.files.paths import open_strict
 from surehand.search import ripgrep
 from surehand.search.ignore_files import hold_open
+from surehand.search.ripgrep import Line, lines_in
 from surehand.search.walk import Judge, Walk, last_rules, look_through, order, walk_options
 
 MAX_OPEN_FILES: Final = 400
@@ -97,7 +96,7 @@ def has_monstrous_line(fd: int, size: int) -> bool:
 
 
 class OpenFiles:
-    """Regular files opened beneath the search root, passed to `rg` as /proc/self/fd/N; no large binary ones.
+    """Regular files opened beneath the search root, passed to `rg` by their descriptors; no large binary ones.
 
     Files that lack the bytes every match has (`needed`) are left out, as far as little has to be read to know it.
     """
@@ -164,14 +163,13 @@ class OpenFiles:
 
 
 def _name(path: bytes, fd: int) -> bytes:
-    place = _descriptors()
-    return b"./" + path if place is None else place + str(fd).encode()
+    return b"./" + path if _descriptors() is None else b"%d" % fd
 
 
 @cache
 def _descriptors() -> bytes | None:
     """Return where a process finds its own descriptors by name; None in a container that shows them nowhere."""
-    return next((place for place in (b"/proc/self/fd/", b"/dev/fd/") if os.path.isdir(place)), None)
+    return next((place for place in (b"/proc/self/fd", b"/dev/fd") if os.path.isdir(place)), None)
 
 
 def begins_binary(fd: int, within: int = CHUNK) -> bool:
@@ -206,9 +204,10 @@ T = TypeVar("T")
 
 SMALL: Final = 600
 """Files up to which a tree is walked here."""
-PROBE: Final = 24
-"""Up to this many files are read at once, and so many of a large tree are tried first. With more, matches are counted
-first: most files have none."""
+FEW: Final = 24
+"""Up to this many files are read at once. With more, matches are counted first: most files have none."""
+PROBE: Final = 48
+"""Files of a large tree that are tried first."""
 DEADLINE_S: Final = 20.0
 LITTLE: Final = 4 << 20
 """Bytes of files up to which their lines are read in one run, without counting first where they are."""
@@ -220,44 +219,42 @@ MATCHES_COUNTED: Final = 64 << 20
 """Bytes of such a file up to which its matches are counted, to know that."""
 
 
-@frozen
-class Line:
-    """One line of a result: a match with its places (byte offsets into the text), or a line of context."""
-
-    path: bytes
-    number: int
-    text: bytes
-    places: tuple[tuple[int, int], ...] = ()
-    is_match: bool = True
-
-
 def everything(path: bytes) -> bool:
     """Keep every file."""
     del path
     return True
 
 
-@dataclass(slots=True)
 class Search:
     """One search below `walk.root`; its methods block, and end early when `stop` is set."""
 
-    walk: Walk
-    pattern: ripgrep.Pattern
-    keeps: Callable[[bytes], bool] = everything
-    """Which files (paths from the root) are wanted at all."""
-    narrow: Sequence[str] = ()
-    """Options that tell `rg` to leave out early what `keeps` would refuse."""
-    stop: ripgrep.Stop = field(default_factory=ripgrep.Stop)
-    hides: Callable[[os.stat_result, bytes], bool] | None = None
-    """Says of a file with several names whether one of them keeps it from being searched."""
-    pcre2: bool = False
-    asked: bool = False
-    """Whether `rg` was run: it has read the pattern then, and would have refused a bad one."""
-    wanted: int = 0
-    """Files that are wanted, as far as they were looked for: all of them in a small tree."""
-    deadline: float = field(default_factory=lambda: time.monotonic() + DEADLINE_S)
-    _root: Root = field(init=False, repr=False)
-    """The root, while a search runs."""
+    def __init__(
+        self,
+        walk: Walk,
+        pattern: ripgrep.Pattern,
+        keeps: Callable[[bytes], bool] = everything,
+        narrow: Sequence[str] = (),
+        stop: ripgrep.Stop | None = None,
+        hides: Callable[[os.stat_result, bytes], bool] | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.walk = walk
+        self.pattern = pattern
+        self.keeps = keeps
+        """Which files (paths from the root) are wanted at all."""
+        self.narrow = narrow
+        """Options that tell `rg` to leave out early what `keeps` would refuse."""
+        self.stop = stop or ripgrep.Stop()
+        self.hides = hides
+        """Says of a file with several names whether one of them keeps it from being searched."""
+        self.pcre2 = False
+        self.asked = False
+        """Whether `rg` was run: it has read the pattern then, and would have refused a bad one."""
+        self.wanted = 0
+        """Files that are wanted, as far as they were looked for: all of them in a small tree."""
+        self.deadline = time.monotonic() + DEADLINE_S if deadline is None else deadline
+        self._root: Root
+        """The root, while a search runs."""
 
     def lines(self, need: int) -> list[Line]:
         """Return the first `need` lines in order (all of them when there are fewer)."""
@@ -340,10 +337,10 @@ class Search:
     def _lines_of(self, files: Sequence[bytes], need: int, expected: Sequence[int] = ()) -> list[Line]:
         """Return the first `need` lines of files given in order, searched in parts that grow."""
         found: list[Line] = []
-        at, size = 0, max(PROBE, _files_for(expected, need)) if expected else MAX_OPEN_FILES
+        at, size = 0, max(FEW, _files_for(expected, need)) if expected else MAX_OPEN_FILES
         while at < len(files) and len(found) < need:
             part = files[at : at + size]
-            if len(part) > PROBE and not expected:
+            if len(part) > FEW and not expected:
                 if (lines := self._lines_in_one_run(part, need)) is not None:
                     found += lines
                     at, size = at + size, size * 4
@@ -415,9 +412,11 @@ class Search:
         return [(path, found[path]) for path in files if path in found]
 
     def _run_on(self, names: Collection[bytes], held: OpenFiles, options: Sequence[str]) -> Iterator[bytes]:
-        # Whoever is named is searched; without that word `rg` looks for rule files above each of them all the same.
-        arguments = [*options, "--no-ignore", "--", *names]
-        return self.run(arguments, held=tuple(held.fds.values())) if names else iter(())
+        # Whoever is named is searched; without `--no-ignore` `rg` looks for rule files above each of them all the same.
+        # It asks what a descriptor is six times: half as often where it follows links, and from its own folder each
+        # time takes half as long, so that it starts there.
+        arguments = [*options, "--no-ignore", "--follow", "--", *names]
+        return self.run(arguments, held=tuple(held.fds.values()), folder=_descriptors()) if names else iter(())
 
     def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
         """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much.
@@ -464,12 +463,19 @@ class Search:
         return [*form, *context, "--threads=1" if self.pattern.multiline else f"--max-count={need}"]
 
     def run(
-        self, arguments: Sequence[str | bytes], stdin: int | None = None, held: tuple[int, ...] = ()
+        self,
+        arguments: Sequence[str | bytes],
+        stdin: int | None = None,
+        held: tuple[int, ...] = (),
+        folder: bytes | None = None,
     ) -> Iterator[bytes]:
-        """Run `rg`; a pattern only the other engine understands is given to that, a bad one explained."""
+        """Run `rg` in a folder (else the root); a pattern only its other engine understands is given to that.
+
+        A bad one is explained.
+        """
         self.asked = True
         try:
-            yield from self._in_time(arguments, stdin, held)
+            yield from self._in_time(arguments, stdin, held, folder or self.walk.root)
         except ripgrep.BadPatternError as problem:
             if self.pcre2 and "PCRE2" not in str(problem):
                 return  # a file that could not be read; the other engine must not be silent about the pattern
@@ -480,13 +486,14 @@ class Search:
             if stdin is not None:
                 os.lseek(stdin, 0, os.SEEK_SET)
             self.pcre2 = True
-            yield from self.run(arguments, stdin, held)
+            yield from self.run(arguments, stdin, held, folder)
 
-    def _in_time(self, arguments: Sequence[str | bytes], stdin: int | None, held: tuple[int, ...]) -> Iterator[bytes]:
+    def _in_time(
+        self, arguments: Sequence[str | bytes], stdin: int | None, held: tuple[int, ...], folder: bytes
+    ) -> Iterator[bytes]:
         arguments = [*self.pattern.options(pcre2=self.pcre2), *arguments]
-        root, stop, deadline = self.walk.root, self.stop, self.deadline
         try:
-            yield from ripgrep.output(arguments, root, stop, stdin=stdin, held=held, deadline=deadline)
+            yield from ripgrep.output(arguments, folder, self.stop, stdin=stdin, held=held, deadline=self.deadline)
         except ripgrep.TooSlowError:
             raise ripgrep.too_slow(DEADLINE_S) from None
 
@@ -513,7 +520,7 @@ def _by_file(
             path = held.files[ripgrep.text_bytes(data["path"])]
             by_file[path] = []
         elif kind in ("match", "context") and len(by_file[path]) < need:
-            by_file[path] += _lines_in(path, kind, data)
+            by_file[path] += lines_in(path, kind, data)
             if enough is not None and done + len(by_file[path]) >= enough:
                 break
         elif kind == "end":
@@ -522,23 +529,6 @@ def _by_file(
             else:
                 done += len(by_file[path])
     return by_file
-
-
-def _lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterable[Line]:
-    """Yield the lines of one message; a match over several lines is marked on each of them."""
-    places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
-    begin, number = 0, data["line_number"]
-    for text in ripgrep.text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
-        shown = text.removesuffix(b"\r")
-        yield Line(path, number, shown, _spans_in(places, begin, len(text), len(shown)), kind == "match")
-        begin, number = begin + len(text) + 1, number + 1
-
-
-def _spans_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
-    """Return where matches lie in the shown part of a line; of a matched line end nothing is seen but its place."""
-    end = begin + length
-    here = ((low, high) for low, high in places if low <= end and (high > begin or low == begin))
-    return tuple(dict.fromkeys((min(max(low - begin, 0), shown), min(high - begin, shown)) for low, high in here))
 
 
 def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep.Stop) -> list[Line] | None:
@@ -575,7 +565,7 @@ def _lines_read(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> li
     lines: list[Line] = []
     for kind, data in messages:
         if kind in ("match", "context"):
-            lines += _lines_in(b"", kind, data)
+            lines += lines_in(b"", kind, data)
             if len(lines) >= need:
                 break
         elif kind == "end" and data["binary_offset"] is not None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.text import format_count
 from surehand.core.tool import Tool
@@ -27,7 +26,7 @@ from surehand.tools.prompts import prompt
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.search.search import Line
+    from surehand.search.ripgrep import Line
 
 HEAD_LIMIT: Final = 250
 HEAD_MAXIMUM: Final = 100_000
@@ -87,7 +86,8 @@ async def _run(args: GrepArgs, ctx: ToolContext) -> ToolResult:
     if asked <= HEAD_MAXIMUM:
         return result
     note = f"(head_limit={asked:,} is over its maximum; {HEAD_MAXIMUM:,} was used)"
-    return replace(result, output=f"{result.output}\n{note}", data={**result.data, "head_limit": HEAD_MAXIMUM})
+    data = {**result.data, "head_limit": HEAD_MAXIMUM}
+    return replace_values(result, output=f"{result.output}\n{note}", data=data)
 
 
 def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
