@@ -14,7 +14,7 @@ from typing import Any, cast, get_args, get_origin
 from surehand import catalog
 from surehand.cli.completion import list_parsers
 from surehand.cli.main import COMMANDS
-from surehand.cli.parser import everywhere
+from surehand.cli.parser import format_global_options
 from surehand.core.record import Record, Spec
 from surehand.core.settings import Settings
 
@@ -106,11 +106,12 @@ def _plain_default(spec: Spec) -> Any:
 def command_line_page() -> str:
     """Return the command line reference as Markdown: the help page of every command and sub-command."""
     os.environ["COLUMNS"] = "100"  # the same pages on every terminal
-    parts = ["# Command line\n\nWritten from the code by `make docs`.\n", f"```text\n{everywhere().rstrip()}\n```\n"]
+    options = format_global_options()
+    parts = ["# Command line\n\nWritten from the code by `make docs`.\n", f"```text\n{options.rstrip()}\n```\n"]
     for path, parser in list_parsers():
         parser.prog = f"surehand {path}"
         about = f"{COMMANDS[path][1].capitalize()}.\n\n" if path in COMMANDS else ""
-        text = parser.format_help().removesuffix(everywhere()).strip()
+        text = parser.format_help().removesuffix(options).strip()
         parts.append(f"{'###' if ' ' in path else '##'} surehand {path}\n\n{about}```text\n{text}\n```\n")
     return "\n".join(parts)
 

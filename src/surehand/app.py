@@ -87,7 +87,7 @@ class Surehand:
         audit_dir: str | None = None,
         **unknown: Never,
     ) -> None:
-        wiring.check_words(Surehand.__init__.__kwdefaults__ or (), unknown)
+        wiring.check_keywords(Surehand.__init__.__kwdefaults__ or (), unknown)
         wiring.check_lists(tools=tools, allow=allow, tool_allow=tool_allow)
         root = wiring.check_workspace(workspace, session)
         self.allow = tuple(allow)

@@ -164,7 +164,7 @@ def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _So
         refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
         narrows = path[:2] in (("permissions", "deny"), ("permissions", "ask"), ("permissions", "rules"))
         if refused is None and (trusted or narrows):
-            kept |= _of_project(path, value)
+            kept |= _mark_as_of_project(path, value)
             continue
         why = refused or "this folder is not trusted (see `surehand trust`)"
         name = visible(".".join(path), lines=False)  # sanitized: a stranger's file must not control the terminal
@@ -172,7 +172,7 @@ def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _So
     return _Source(kept, project.where)
 
 
-def _of_project(path: Path, value: Any) -> dict[Path, Any]:
+def _mark_as_of_project(path: Path, value: Any) -> dict[Path, Any]:
     """Return a value of a project's file; what runs a program is marked as the project's, whatever the file says."""
     if (
         path == ("hooks",)
@@ -239,10 +239,10 @@ def _environment(variables: Mapping[str, str]) -> _Source:
             next((name for known, name in named.items() if known[: len(path)] == path[: len(known)]), "settings")
         )
 
-    return _Source({path: value_of(path, variables[name]) for path, name in named.items()}, where)
+    return _Source({path: parse_value(path, variables[name]) for path, name in named.items()}, where)
 
 
-def value_of(path: Path, text: str) -> Any:
+def parse_value(path: Path, text: str) -> Any:
     """Return what a variable or a word says: JSON where it is such, and the text itself where a text is wanted."""
     from surehand.core.settings_faults import is_text  # lazy: settings_faults, 4 ms
 
@@ -342,7 +342,7 @@ def set_value(key: str, text: str) -> tuple[str, Any]:
     parts = tuple(key.split("."))
     if len(parts) < 2 or not all(parts):
         raise SettingsError(f"{key!r} is not a setting; it has a table and a name, as in engine.timeout")
-    value = value_of(parts, text)
+    value = parse_value(parts, text)
     file = os.path.realpath(locations.user_settings())
     locations.private_dir(os.path.dirname(file))
     with open(f"{file}.lock", "w") as lock:

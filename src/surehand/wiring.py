@@ -56,7 +56,7 @@ def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> s
     return root
 
 
-def check_words(known: Iterable[str], unknown: Iterable[str]) -> None:
+def check_keywords(known: Iterable[str], unknown: Iterable[str]) -> None:
     """Raise TypeError for keywords that nobody knows, with the one that was probably meant."""
     if said := ", ".join(f"{name!r}{did_you_mean(name, known)}" for name in unknown):
         raise TypeError(f"Surehand takes no {said}")

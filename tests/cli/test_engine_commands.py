@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from surehand.cli.main import main
-from surehand.cli.stats import spread
+from surehand.cli.stats import format_histogram
 from surehand.engine.metrics import Sketch
 
 
@@ -67,9 +67,9 @@ def test_a_spread_is_drawn_from_fast_to_slow() -> None:
     for _ in range(100):
         sketch.add(0.001)
     sketch.add(1.0)
-    plot = spread(sketch)
+    plot = format_histogram(sketch)
     assert (plot[0], plot[-1], len(plot)) == ("█", "▂", 16)
-    assert spread(Sketch()) == ""
+    assert format_histogram(Sketch()) == ""
 
 
 def test_health_checks_all_tools_or_some(surehand: Command) -> None:

@@ -94,14 +94,14 @@ class Room:
 def summary_request(dropped: Sequence[Message], window: int, max_tokens: int) -> ModelRequest:
     """Return the request for a summary of dropped exchanges, as plain text, which every provider accepts."""
     room = max(2_000, int(window * SUMMED_PART) * _TOKEN)
-    lines = [line for message in dropped for line in _tell_message(message)]
+    lines = [line for message in dropped for line in _format_message(message)]
     text = "\n".join(lines)
     if len(text) > room:  # the beginning has the request, the end the outcome
         text = f"{text[: room // 2]}\n[... {len(text) - room:,} characters left out ...]\n{text[-room // 2 :]}"
     return ModelRequest(_SUM_UP, (Message("user", text),), (), min(max_tokens, SUMMARY_TOKENS))
 
 
-def _tell_message(message: Message) -> Iterator[str]:
+def _format_message(message: Message) -> Iterator[str]:
     if message.text:
         yield f"{message.role}: {message.text}"
     for call in message.calls:

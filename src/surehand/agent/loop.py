@@ -209,7 +209,7 @@ class Loop:
                 outcome.stop = reached
                 return
             turn = await self._turn()
-            message = adopt_calls(turn.message, self.messages, self.selection)
+            message = normalize_calls(turn.message, self.messages, self.selection)
             outcome.turns += 1
             outcome.usage += turn.usage
             outcome.spent.add(turn, self.model, self.limits)
@@ -251,17 +251,17 @@ class Loop:
         self.messages = compacted.messages
         if not compacted.said:
             return
-        summary = await self._sum_up(compacted.dropped) if compacted.dropped else ""
+        summary = await self._summarize(compacted.dropped) if compacted.dropped else ""
         if summary:
             self.messages.insert(0, summary_message(summary))
         stands = "; a summary stands in its place" if summary else ""
         self.session.emit("note", message=f"{compacted.said}{stands}")
 
-    async def _sum_up(self, dropped: Sequence[Message]) -> str:
+    async def _summarize(self, dropped: Sequence[Message]) -> str:
         """Return a model's summary of dropped exchanges; empty if that fails, which must not end the conversation."""
         request = summary_request(dropped, self.model.context_tokens, self.limits.max_tokens)
         try:
-            turn = await speak(self.model, request, lambda piece: None, lambda wait: None)
+            turn = await request_turn(self.model, request, lambda piece: None, lambda wait: None)
         except ModelError as problem:
             self.session.emit("note", message=f"what was dropped is not summed up: {problem.message}")
             return ""
@@ -283,7 +283,7 @@ class Loop:
             self._on_text(piece.text)
 
         try:
-            return await speak(self.model, request, heard, lambda wait: self.session.emit("note", message=wait))
+            return await request_turn(self.model, request, heard, lambda wait: self.session.emit("note", message=wait))
         except (ModelError, asyncio.CancelledError):
             if text := "".join(spoken).strip():  # the user has seen it, and may refer to it
                 self.outcome.text = text
@@ -300,7 +300,7 @@ class Loop:
         return f"{told}\n\n{text}".strip() if told else text
 
 
-def adopt_calls(message: Message, before: Iterable[Message], selection: Selection | None) -> Message:
+def normalize_calls(message: Message, before: Iterable[Message], selection: Selection | None) -> Message:
     """Return a model's message with unique call ids and the tools' registered names.
 
     Models repeat ids, which providers refuse when the conversation is sent back to them; and they call a deferred tool
@@ -357,7 +357,7 @@ def stopped_result(call: ToolCall) -> ToolResult:
     return unanswered_result(call, ToolError("cancelled", message, LOOK_FIRST, {"interrupted": True}))
 
 
-async def speak(
+async def request_turn(
     model: Model, request: ModelRequest, on_piece: Callable[[Delta], None], on_wait: Callable[[str], None]
 ) -> Turn:
     """Return a model's turn; streamed pieces go to `on_piece`, reasons for waiting to `on_wait`."""

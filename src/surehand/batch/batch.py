@@ -164,7 +164,7 @@ class Batch:
                 self.options.on_start(task, attempt)
             found = await self._runner.run(task, attempt, task.timeout or self.options.timeout_s)
             spent.append(found)
-        found |= _add_up(spent)
+        found |= _sum_usage(spent)
         seconds = round(time.monotonic() - began, 3)
         return TaskResult.from_dict(
             {"id": task.id, "task": task.digest, "seconds": seconds, "attempts": attempt} | found
@@ -181,7 +181,7 @@ BATCHES: Final[Kept[set[Batch]]] = Kept("batches", lambda session: set(), _stop_
 """The running batches of a session, stopped when it closes."""
 
 
-def _add_up(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _sum_usage(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Sum the usage of all attempts at a task: each was paid for."""
     usage: Counter[str] = Counter()
     for each in attempts:
@@ -255,11 +255,11 @@ def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approv
         tools=tuple(card for name in app.registry if isinstance(card := app.registry.card(name), Tool)),
         allow=app.allow,
         make_approver=make_approver,
-        listener=hear_tasks(app),
+        listener=make_task_listener(app),
     )
 
 
-def hear_tasks(app: Surehand) -> Listener:
+def make_task_listener(app: Surehand) -> Listener:
     """Return a listener that passes events of tasks to an application's bus and counts their calls in its metrics."""
     count = HeardCalls(app.metrics)
 

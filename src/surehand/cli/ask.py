@@ -12,7 +12,7 @@ from surehand.cli import render, session
 from surehand.cli.approvals import Deferred
 from surehand.cli.parser import amount_above_zero, approvals_option, count_above_zero, effort_option
 from surehand.cli.screen import Screen
-from surehand.cli.tools import csv, tell_unmatched
+from surehand.cli.tools import csv, warn_of_unmatched
 from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError
@@ -30,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("question", nargs="*", help="the question; - or nothing reads standard input")
     parser.add_argument(
         "--with-tools",
-        type=_truth,
+        type=_parse_boolean,
         default=True,
         nargs="?",
         const=True,
@@ -60,7 +60,7 @@ def configure(parser: ArgumentParser) -> None:
     )
 
 
-def _truth(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ArgumentTypeError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
@@ -90,7 +90,7 @@ async def _ask(options: Namespace, question: str) -> int:
             model = open_model(app.settings, choice, effort=options.effort)
             if options.with_tools:
                 await session.connect_servers(app)
-                tell_unmatched(app, csv(options.tool_allow))
+                warn_of_unmatched(app, csv(options.tool_allow))
             return await _report_answer(options, app, model, choice, question)
         except ModelError as problem:
             own.drop_if_empty()
@@ -163,7 +163,7 @@ def _tell(options: Namespace, outcome: Outcome, choice: Choice, screen: Screen |
     if outcome.problem:
         render.error(f"no answer fits the schema: {outcome.problem}")
     if not outcome.answered:
-        _say_how_to_go_on(options)
+        _print_resume_hint(options)
 
 
 def _shape(options: Namespace, outcome: Outcome, choice: Choice) -> dict[str, Any]:
@@ -179,11 +179,11 @@ def _report_failure(options: Namespace, problem: ModelError, choice: Choice, out
         render.facts(options, {**_shape(options, outcome, choice), "error": error}, "")
     else:
         render.error(problem.message, problem.hint)
-        _say_how_to_go_on(options)
+        _print_resume_hint(options)
     return 1
 
 
-def _say_how_to_go_on(options: Namespace) -> None:
+def _print_resume_hint(options: Namespace) -> None:
     if options.session:
         render.note(f"Go on with: surehand ask --session {options.session} ...")
 

@@ -60,7 +60,7 @@ def _show(options: Namespace) -> int:
     return 0
 
 
-def _came_to(row: dict[str, Any]) -> str:
+def _format_outcome(row: dict[str, Any]) -> str:
     if row.get("kind") == "dry_run":
         return "dry run"
     if row.get("kind") == "intent":  # started, with no end recorded: still running, or its process was killed
@@ -77,7 +77,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         (
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.get("at", 0))),
             str(row.get("tool", "")),
-            _came_to(row),
+            _format_outcome(row),
             str(row.get("approval", {}).get("answer", row.get("verdict", ""))),
             render.shorten_line(json.dumps(row.get("args", {}), ensure_ascii=False), 60),
         )

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from surehand.batch.batch import hear_tasks, run_batch
+from surehand.batch.batch import make_task_listener, run_batch
 from surehand.batch.remote import FleetRunner
 from surehand.batch.results import read_results, summarize
 from surehand.batch.tasks import read_tasks
@@ -133,7 +133,7 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
 def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
     """Return the fleet on which tasks run; their events and questions reach this command."""
     approver = None if options.approvals == "nobody" else mailbox(app)
-    listener = hear_tasks(app)
+    listener = make_task_listener(app)
     return Fleet(options.cluster, settings=app.settings, approver=approver, listener=listener, queue=options.parallel)
 
 

@@ -84,9 +84,9 @@ def _text(section: Section) -> str:
     width = max((len(check.name) for check in section.checks), default=0)
     for check in section.checks:
         mark = render.paint("ok", "green") if check.ok else render.paint("--", "yellow")
-        lines.append(f"  {mark}  {check.name.ljust(width)}  {render.wrap_from(check.found, width + 8)}")
+        lines.append(f"  {mark}  {check.name.ljust(width)}  {render.wrap_indented(check.found, width + 8)}")
         if check.hint and not check.ok:
-            lines.append(f"      {render.wrap_from(check.hint, 6)}")
+            lines.append(f"      {render.wrap_indented(check.hint, 6)}")
     return "\n".join(lines)
 
 

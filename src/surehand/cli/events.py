@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from surehand.cli import render
-from surehand.cli.screen import took_words
+from surehand.cli.screen import format_duration
 from surehand.cli.session import run as run_command
 from surehand.core.text import format_count
 from surehand.engine.recorded_calls import read_recorded_calls
@@ -107,7 +107,13 @@ def _line(event: dict[str, Any]) -> str:
 def _sessions_table(sessions: list[dict[str, Any]]) -> str:
     now = time.time()
     rows = [
-        (each["session_id"], str(each["pid"]), took_words(now - each["started"]), each["program"], each["workspace"])
+        (
+            each["session_id"],
+            str(each["pid"]),
+            format_duration(now - each["started"]),
+            each["program"],
+            each["workspace"],
+        )
         for each in sessions
     ]
     heads = ("SESSION", "PID", "AGE", "PROGRAM", "WORKSPACE")

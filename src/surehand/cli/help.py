@@ -80,11 +80,11 @@ def _table(pages: dict[str, str]) -> str:
 def _style(text: str) -> str:
     stream = MarkdownStream()
     parts = _CODE.split(_COMMENT.sub("", text))
-    parts[::2] = [_LINK.sub(_say_link, _PICTURE.sub("", prose)) for prose in parts[::2]]
+    parts[::2] = [_LINK.sub(_format_link, _PICTURE.sub("", prose)) for prose in parts[::2]]
     return stream.feed("".join(parts)) + stream.end()
 
 
-def _say_link(link: re.Match[str]) -> str:
+def _format_link(link: re.Match[str]) -> str:
     """Format a link for a terminal: the command that shows the page, or the URL."""
     text, target = link.groups()
     name = os.path.basename(target.partition("#")[0]).removesuffix(".md")

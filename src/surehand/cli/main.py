@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     words = sys.argv[1:] if argv is None else list(argv)
-    _mend_streams()
+    _open_missing_streams()
     try:
         shared, rest = _global_options(words)
         return _run(shared, rest)
@@ -109,7 +109,7 @@ def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
     return 1
 
 
-def _mend_streams() -> None:
+def _open_missing_streams() -> None:
     """Open /dev/null for missing standard streams, before a file gets their descriptors."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
@@ -239,11 +239,11 @@ def _nearest(word: str) -> str:
 
 def help_text() -> str:
     """Return the page `surehand --help` prints."""
-    from surehand.cli.parser import everywhere, two_columns  # lazy: parser, 11 ms
+    from surehand.cli.parser import format_global_options, two_columns  # lazy: parser, 11 ms
 
     return (
         "Tools for AI agents: every call judged,\nsandboxed and undoable.\n\nUsage: surehand COMMAND [OPTIONS]\n\n"
         + two_columns([(name, about) for name, (_, about) in COMMANDS.items()], 15)
-        + f"\n{everywhere()}  --version, --help\n\n"
+        + f"\n{format_global_options()}  --version, --help\n\n"
         + "`surehand COMMAND --help` says more;\n`surehand tour` shows it working.\n"
     )

@@ -19,7 +19,7 @@ EVERYWHERE = (
 """The options that work before and after every command."""
 
 
-def everywhere() -> str:
+def format_global_options() -> str:
     """Return the part of a help page about the options that work everywhere."""
     return "Everywhere:\n" + two_columns(EVERYWHERE, 22)
 
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help page, with the options that work everywhere."""
-        return f"{super().format_help()}\n{everywhere()}"
+        return f"{super().format_help()}\n{format_global_options()}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore
         """Parse; an unknown word is reported by the (sub-)parser that meets it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from surehand.cli import render
-from surehand.cli.screen import took_words
+from surehand.cli.screen import format_duration
 from surehand.commands import leftovers
 from surehand.core.errors import StateError
 from surehand.core.tasks import task_from_dict
@@ -108,12 +108,12 @@ def _read_shared_tasks(folder: str) -> list[dict[str, Any]]:
 
     try:
         with open(os.path.join(folder, "tasks.json"), encoding="utf-8") as file:
-            return [task for each in json.load(file) if (task := _sound(each)) is not None]
+            return [task for each in json.load(file) if (task := _parse_task(each)) is not None]
     except (OSError, ValueError, TypeError):
         return []
 
 
-def _sound(task: Any) -> dict[str, Any] | None:
+def _parse_task(task: Any) -> dict[str, Any] | None:
     """Return a saved task; None if it is damaged."""
     try:
         return task_from_dict(task).to_dict()
@@ -128,7 +128,7 @@ def _read_journalled_tasks(folder: str) -> Iterator[tuple[str, str, dict[str, An
         for record in records(os.path.join(sessions, name), ("session_started", "task_changed")):
             data: dict[str, Any] = record.get("data") or {}
             workspace = str(data.get("workspace") or workspace)
-            if (task := _sound(data.get("task"))) is not None:
+            if (task := _parse_task(data.get("task"))) is not None:
                 tasks[task["id"]] = task
         for task in tasks.values():
             yield f"session_{name.removesuffix('.jsonl')}", workspace, task
@@ -191,7 +191,7 @@ def _one(wanted: str, live: list[dict[str, Any]]) -> dict[str, Any]:
 def _table(rows: list[dict[str, Any]]) -> str:
     now = time.time()
     cells = [
-        (row["id"], row["kind"], row["state"], took_words(max(0, now - row["created"])), *_rest(row, now))
+        (row["id"], row["kind"], row["state"], format_duration(max(0, now - row["created"])), *_rest(row, now))
         for row in rows
     ]
     text = render.table(cells, ("ID", "KIND", "STATE", "AGE", "SESSION", "ACTIVITY", "WHAT"))
@@ -200,7 +200,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
     session = row["session_id"] + (" (gone: `surehand reap` ends it)" if row.get("orphan") else "")
-    activity = f"{took_words(max(0, now - row['last_activity']))} ago"
+    activity = f"{format_duration(max(0, now - row['last_activity']))} ago"
     if row["tool_calls"] is not None:
         activity = f"{format_count(row['tool_calls'], 'call')}, {row['tokens']:,} tokens, {activity}"
     return session or "-", activity, render.shorten_line(visible(row["title"], lines=False), 70)

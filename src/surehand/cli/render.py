@@ -154,7 +154,7 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: boo
     if fold:
         left = sum(widths[:-1]) + 2 * len(widths[:-1])
         for row in cells:
-            row[-1] = wrap_from(row[-1], left)
+            row[-1] = wrap_indented(row[-1], left)
     lines = [_row(row, widths) for row in every]
     if heads:
         lines[0] = paint(lines[0], "bold")
@@ -184,7 +184,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*padded, last]).rstrip()
 
 
-def wrap_from(text: str, left: int) -> str:
+def wrap_indented(text: str, left: int) -> str:
     """Wrap a text to the terminal with a hanging indent of `left` columns.
 
     Words are not broken; with hardly any room left, the terminal wraps as it likes.

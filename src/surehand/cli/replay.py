@@ -32,8 +32,8 @@ def run(options: Namespace) -> int:
         render.error(str(problem), "Make one with `surehand tools invoke NAME --record FILE`.", code="invalid_args")
         return 2
     if options.judge:
-        return _tell_judged(options, session.run(_judge_calls(options, recording)))
-    return _tell_replayed(options, session.run(_replay_calls(options, recording)))
+        return _report_judged(options, session.run(_judge_calls(options, recording)))
+    return _report_replayed(options, session.run(_replay_calls(options, recording)))
 
 
 async def _replay_calls(options: Namespace, recording: Recording) -> list[Replayed]:
@@ -47,7 +47,7 @@ async def _judge_calls(options: Namespace, recording: Recording) -> list[Judged]
         return judge(recording, app.executor, app.session, app.selection)
 
 
-def _tell_replayed(options: Namespace, calls: list[Replayed]) -> int:
+def _report_replayed(options: Namespace, calls: list[Replayed]) -> int:
     different = [each for each in calls if each.differences]
     data = {
         "calls": len(calls),
@@ -68,7 +68,7 @@ def _tell_replayed(options: Namespace, calls: list[Replayed]) -> int:
     return 1 if different else 0
 
 
-def _tell_judged(options: Namespace, calls: list[Judged]) -> int:
+def _report_judged(options: Namespace, calls: list[Judged]) -> int:
     rows = [each.to_dict() for each in calls]
     changed = [row for row in rows if not row["same"]]
 

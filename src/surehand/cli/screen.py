@@ -89,7 +89,7 @@ class Screen:
             if outcome.stop == "empty":
                 self._write(self._dim("(the model said nothing)"))
             calls = f" · {format_count(len(outcome.calls), 'call')}" if outcome.calls else ""
-            took = took_words(monotonic() - self._since)
+            took = format_duration(monotonic() - self._since)
             if self._live:
                 spent = outcome.spent.usage.total
                 tokens = f" · {spent:,} tokens" if spent else ""
@@ -204,7 +204,7 @@ class Screen:
         if not self._live or self._timer is None or self._open_questions or self._mid_line or self.at_prompt:
             return
         self._wipe()
-        took = took_words(monotonic() - self._since)
+        took = format_duration(monotonic() - self._since)
         calls = [call for call, _ in self._running.values()]
         if not calls:
             what = f"waiting for {self.choice.name}"
@@ -291,7 +291,7 @@ def render_finished(
 ) -> str:
     """Return the block of a call that has ended. A diff the user has just approved is not shown again."""
     mark = _paint("●", "green") if result.ok else _paint("●", "red")
-    took = _paint(f" {took_words(float(result.meta.get('duration_ms') or 0) / 1000)}", "dim")
+    took = _paint(f" {format_duration(float(result.meta.get('duration_ms') or 0) / 1000)}", "dim")
     name, about = title(call, columns - len(indent) - 12)
     head = f"{indent}{mark} {_paint(name, 'bold')} {about}{took}"
     lines = _body(result, columns - len(indent) - 2, diff_seen) if body else []
@@ -333,7 +333,7 @@ def _diff(text: str, change_id: str, columns: int, seen: bool) -> list[str]:
     return [*coloured, _paint(sums, "dim")]
 
 
-def took_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time span in words: `35 ms`, `4.2 s`, `3 min 5 s`, `2 h 3 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

@@ -11,7 +11,7 @@ from surehand import __version__, catalog, config
 from surehand.app import Surehand
 from surehand.cli import render, session
 from surehand.cli.parser import approvals_option, port_number
-from surehand.cli.tools import csv, tell_unmatched
+from surehand.cli.tools import csv, warn_of_unmatched
 from surehand.core.errors import SettingsError
 from surehand.engine.log import to_stderr
 from surehand.mcp.server.calls import Listing, gathering
@@ -113,7 +113,7 @@ def _serving(options: Namespace) -> Any:
         if session.wants_mailbox(options, app):
             app.approver = session.mailbox(app)
         to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
-        tell_unmatched(app, [word for word in listing.allow if not word.startswith("mcp__")], "--tools")
+        warn_of_unmatched(app, [word for word in listing.allow if not word.startswith("mcp__")], "--tools")
         for warning in app.warnings:
             render.note(f"warning: {warning}")
         return app

@@ -108,7 +108,7 @@ def _format_record(record: dict[str, Any]) -> str:
 def _call(at: float, call: ToolCall, result: ToolResult) -> str:
     """Return one call with its subject and its result."""
     when = strftime("%H:%M:%S", localtime(at))
-    took = screen.took_words(float(result.meta.get("duration_ms") or 0) / 1000)
+    took = screen.format_duration(float(result.meta.get("duration_ms") or 0) / 1000)
     name, about = screen.title(call, max(30, render.columns() - 24))
     head = f"  {when}  {render.paint(name, 'bold')} {about}".rstrip() + f"  {render.paint(took, 'dim')}"
     if result.error is None:

@@ -118,7 +118,7 @@ def _table(found: list[ToolMetrics], records: dict[str, Record]) -> str:
             _time(each.execution.max_ms),
             str(each.concurrency.bottlenecks),
             _size(each.resources.bytes_out),
-            spread(records[each.tool].sketch),
+            format_histogram(records[each.tool].sketch),
         )
         for each in found
     ]
@@ -134,7 +134,7 @@ def _page(each: ToolMetrics, record: Record) -> str:
         ("calls", f"{execution.total_calls} ({execution.successful_calls} ok, {execution.failed_calls} failed)"),
         ("time", f"average {_time(execution.avg_ms)}, longest {_time(execution.max_ms)}"),
         ("", f"p50 {_time(execution.p50_ms)}, p95 {_time(execution.p95_ms)}, p99 {_time(execution.p99_ms)}"),
-        ("", spread(record.sketch)),
+        ("", format_histogram(record.sketch)),
         ("at once", f"{concurrency.max_calls} at most, {concurrency.avg_level:.2f} on average"),
         ("waited", f"{concurrency.bottlenecks} calls, {_time(concurrency.avg_queue_ms)} on average"),
         (
@@ -174,7 +174,7 @@ def _list_advice(metrics: ToolMetrics, settings: Any) -> list[Advice]:
     return [each for each in found if each is not None]
 
 
-def spread(sketch: Sketch) -> str:
+def format_histogram(sketch: Sketch) -> str:
     """Return a small plot of how durations are spread, from the fastest call to the slowest."""
     if not sketch.counts:
         return ""

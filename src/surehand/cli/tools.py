@@ -89,7 +89,7 @@ def csv(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def tell_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool-allow") -> None:
+def warn_of_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool-allow") -> None:
     """Warn of entries in an allow-list that match no tool: a typo there leaves the model fewer tools."""
     if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
         warning = render.paint("warning: ", "yellow", stream=sys.stderr)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse
 
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import ApiError, ApiRequest, Endpoint
 from surehand.core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def cookie_header(login: Login, port: int) -> str:
 # Login and logout, and codes for further devices.
 
 
-async def log_in(console: Console, given: Given) -> Any:
+async def log_in(console: Console, request: ApiRequest) -> Any:
     """Turn a one-time code into a cookie and a token."""
     try:
-        login = console.access.log_in(given.text("code"))
+        login = console.access.log_in(request.text("code"))
     except Refused as problem:
         wait = problem.retry_after_s
         hint = "`surehand console` prints a new address; a page that is signed in can add a device."
@@ -142,15 +142,15 @@ async def log_in(console: Console, given: Given) -> Any:
     return answer
 
 
-async def make_code(console: Console, given: Given) -> Any:
+async def make_code(console: Console, request: ApiRequest) -> Any:
     """Make a code for another device."""
-    del given
+    del request
     return {"code": console.access.make_code(CODE_S), "lasts_s": CODE_S}
 
 
-async def log_out_all(console: Console, given: Given) -> Any:
+async def log_out_all(console: Console, request: ApiRequest) -> Any:
     """Sign out every browser; a new code is needed from here on."""
-    del given
+    del request
     console.access.log_out_all()
     return {}
 

@@ -26,7 +26,7 @@ class ApiError(Exception):
 
 
 @frozen
-class Given:
+class ApiRequest:
     """What a request brings: the parts of its path, its query and its body."""
 
     path: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -66,7 +66,7 @@ class Given:
         return cast("dict[str, Any] | None", value)
 
 
-Handler = Callable[["Console", Given], Awaitable[Any]]
+Handler = Callable[["Console", ApiRequest], Awaitable[Any]]
 """Returns plain data, or a Response where it is something else (a stream)."""
 
 
@@ -85,18 +85,18 @@ WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
 """What an endpoint about one workspace takes (see `named_workspace`)."""
 
 
-async def list_workspaces(console: Console, given: Given) -> Any:
+async def list_workspaces(console: Console, request: ApiRequest) -> Any:
     """Return the workspaces of this user, the last used first, and which of them a session runs in."""
-    del given
+    del request
     running = {each["workspace"] for each in console.feed.sessions.values()}
     found = await asyncio.to_thread(known_workspaces)
     return {"workspaces": [{"path": each.path, "running": each.path in running} for each in found]}
 
 
-async def named_workspace(given: Given) -> Workspace:
+async def named_workspace(request: ApiRequest) -> Workspace:
     """Return the workspace that a request names, or the last used one; raise ApiError where there is none."""
     found = await asyncio.to_thread(known_workspaces)
-    wanted = given.text("workspace", "")
+    wanted = request.text("workspace", "")
     if not wanted and found:
         return found[0]
     root = await asyncio.to_thread(os.path.realpath, wanted) if wanted else ""

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from surehand.app import Surehand
 from surehand.console.access import TOKEN_HEADER, Access, read_cookie
 from surehand.console.api import ENDPOINTS
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import ApiError, ApiRequest, Endpoint
 from surehand.console.feed import CALLS_LIMIT, Feed
 from surehand.core.call import ToolResult
 from surehand.core.errors import SurehandError, ToolFailure
@@ -160,7 +160,7 @@ class Console:
     def _answer_with(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             try:
-                given = Given(dict(request.path_params), _query(request), await _body(request))
+                given = ApiRequest(dict(request.path_params), _query(request), await _body(request))
                 found = await endpoint.run(self, given)
             except ApiError as problem:
                 told = {"error": problem.message, "hint": problem.hint, **problem.details}

@@ -207,7 +207,7 @@ TURN_LIMIT: Final = 8_000_000
 """Longest turn in characters, far above any real one: a server that streams for ever is cut off."""
 
 
-def within_limit(name: str, size: int) -> int:
+def check_turn_size(name: str, size: int) -> int:
     """Return the size of a turn so far; raise ModelError above the limit."""
     if size > TURN_LIMIT:
         raise ModelError(

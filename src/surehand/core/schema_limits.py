@@ -53,7 +53,7 @@ _OF_TEXT: Final = ("pattern", "format", "minLength", "maxLength")
 _CHOICES: Final = ("enum", "const", "required", "dependentRequired", "dependencies")
 
 
-class TooMuch(Exception):
+class TooManyChecks(Exception):
     """The schema needs more checks than the limit."""
 
 
@@ -174,7 +174,7 @@ class SchemaWork:
         return total
 
     def checks_of(self, value: Any, limit: int) -> int:
-        """Return the checks this very value takes; raise TooMuch above the limit."""
+        """Return the checks this very value takes; raise TooManyChecks above the limit."""
         known: dict[tuple[int, int], int] = {}
         steps = 0
 
@@ -187,26 +187,26 @@ class SchemaWork:
                 return found
             steps += 1
             if steps > limit:
-                raise TooMuch
+                raise TooManyChecks
             table = cast("Mapping[str, Any]", schema)
             around = sum(count(inner, value) for inner in self._same_value(table))
             total = self._own_work(table) + around + self._work_on(table, value, around)
             total += sum(count(inner, each) for inner, each in _pair_with_schemas(table, value))
             if total > limit:
-                raise TooMuch
+                raise TooManyChecks
             known[key] = total
             return total
 
         try:
             return count(self._root, value)
         except RecursionError:
-            raise TooMuch from None
+            raise TooManyChecks from None
 
     def exceeds(self, value: Any, limit: int) -> bool:
         """Tell whether a value takes more checks than the limit."""
         try:
             self.checks_of(value, limit)
-        except TooMuch:
+        except TooManyChecks:
             return True
         return False
 

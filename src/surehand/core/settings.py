@@ -31,9 +31,9 @@ class Table(Record):
 
 
 def _explain(table: type[Table], error: ValueError) -> Exception:
-    from surehand.core.settings_faults import wrong  # lazy: settings_faults, 4 ms
+    from surehand.core.settings_faults import explain_error  # lazy: settings_faults, 4 ms
 
-    return wrong(table, error)
+    return explain_error(table, error)
 
 
 class ConcurrencySettings(Table):

@@ -36,7 +36,7 @@ class WrongSettings(SettingsError, ValueError):
         super().__init__("\n".join(fault.message for fault in faults))
 
 
-def wrong(record: type[Record], error: ValueError) -> Exception:
+def explain_error(record: type[Record], error: ValueError) -> Exception:
     """Convert pydantic's ValidationError to WrongSettings; return any other error as it is."""
     complaints: Any = getattr(error, "errors", None)
     if complaints is None:

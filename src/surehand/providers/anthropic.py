@@ -23,7 +23,7 @@ from surehand.core.model import (
     Turn,
     Usage,
     arguments,
-    within_limit,
+    check_turn_size,
 )
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.shapes import block_to_anthropic, call_to_anthropic, result_to_anthropic, sendable
@@ -149,7 +149,7 @@ class _Answer:
                 self.blocks[event.index] = _Block(event.content_block.model_dump(mode="json"))
             case "content_block_delta":
                 piece = self.blocks[event.index].add(event.delta)
-                self.size = within_limit(self.model, self.size + len(piece) + 1)
+                self.size = check_turn_size(self.model, self.size + len(piece) + 1)
                 shown = _SHOWN.get(event.delta.type)
                 return shown(piece) if shown is not None and piece else None
             case "message_delta":

@@ -19,7 +19,7 @@ from surehand.core.model import (
     Turn,
     Usage,
     arguments,
-    within_limit,
+    check_turn_size,
 )
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.shapes import block_to_openai, call_to_openai, result_to_openai, sendable
@@ -156,7 +156,7 @@ class _Answer:
         return ThoughtDelta(thought) if thought else None
 
     def _grow(self, size: int) -> None:
-        self.size = within_limit(self.model, self.size + size)
+        self.size = check_turn_size(self.model, self.size + size)
 
     def _call(self, part: Any) -> _Call:
         """Return the call a piece belongs to; some servers give every call of an answer the same index."""

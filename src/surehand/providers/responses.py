@@ -20,7 +20,7 @@ from surehand.core.model import (
     Turn,
     Usage,
     arguments,
-    within_limit,
+    check_turn_size,
 )
 from surehand.core.names import provider_map, provider_safe
 from surehand.core.shapes import block_to_openai, readable_blocks, sendable
@@ -119,10 +119,10 @@ class _Answer:
             case "response.output_text.delta" | "response.refusal.delta":
                 self.refused = self.refused or event.type == "response.refusal.delta"
                 self.spoken.append(event.delta)
-                self.size = within_limit(self.model, self.size + len(event.delta))
+                self.size = check_turn_size(self.model, self.size + len(event.delta))
                 return TextDelta(event.delta)
             case "response.reasoning_summary_text.delta":
-                self.size = within_limit(self.model, self.size + len(event.delta))
+                self.size = check_turn_size(self.model, self.size + len(event.delta))
                 return ThoughtDelta(event.delta)
             case "response.output_item.done":
                 self._add(event.item)
@@ -136,7 +136,7 @@ class _Answer:
 
     def _add(self, item: Any) -> None:
         if item.type == "function_call":
-            self.size = within_limit(self.model, self.size + len(item.arguments or ""))
+            self.size = check_turn_size(self.model, self.size + len(item.arguments or ""))
             name = self.names.get(item.name, item.name)
             self.calls.append(ToolCall(name, arguments(item.arguments or ""), item.call_id, "model"))
         elif item.type == "reasoning":

@@ -171,7 +171,7 @@ class Server:
         if status == 413 or any(words in said.lower() for words in _TOO_LONG):
             hint = "Begin a new session, or set [model] context_tokens so that room is made in time."
             return ModelError(f"the conversation is too long for {self.model}: {said}", hint)
-        busy, after_s = status in _BUSY and kind != "insufficient_quota", _after_s(problem)
+        busy, after_s = status in _BUSY and kind != "insufficient_quota", _parse_retry_after(problem)
         hint = f"It may be asked again in {after_s:g} s." if busy and after_s else ""
         message = f"{self.title} answered {status or 'an error'}: {said}"
         return ModelError(message, hint, retryable=busy, after_s=after_s)
@@ -205,7 +205,7 @@ def _status(problem: Any) -> int | None:
     return status
 
 
-def _after_s(problem: Any) -> float:
+def _parse_retry_after(problem: Any) -> float:
     """Return the seconds of a Retry-After header: a number, or a date."""
     headers: Any = getattr(getattr(problem, "response", None), "headers", None) or {}
     said = str(headers.get("retry-after") or "").strip()

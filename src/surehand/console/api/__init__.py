@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand import __version__
 from surehand.console import access
 from surehand.console.api import audit, changes, figures, live, policy, questions, tools, work
-from surehand.console.endpoint import Endpoint, Given, list_workspaces
+from surehand.console.endpoint import ApiRequest, Endpoint, list_workspaces
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -21,9 +21,9 @@ _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _PART: Final = re.compile(r"{(\w+)(?::\w+)?}")
 
 
-async def show_openapi(console: Console, given: Given) -> Any:
+async def show_openapi(console: Console, request: ApiRequest) -> Any:
     """Return the description of the API."""
-    del given
+    del request
     return describe_api(console.endpoints)
 
 

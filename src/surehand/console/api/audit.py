@@ -8,20 +8,20 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from surehand.console.endpoint import WORKSPACE, Endpoint, Given, named_workspace
+from surehand.console.endpoint import WORKSPACE, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records, verify
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
 
 
-async def list_records(console: Console, given: Given) -> Any:
+async def list_records(console: Console, request: ApiRequest) -> Any:
     """Return records of a workspace, newest first."""
     del console
-    workspace = await named_workspace(given)
-    limit, before = given.number("limit", 200, 5000), given.number("before", 0, 2**53)
-    tool, text = given.text("tool", ""), given.text("text", "").lower().split()
-    refused = given.flag("refused")
+    workspace = await named_workspace(request)
+    limit, before = request.number("limit", 200, 5000), request.number("before", 0, 2**53)
+    tool, text = request.text("tool", ""), request.text("text", "").lower().split()
+    refused = request.flag("refused")
 
     def read() -> tuple[list[dict[str, Any]], int]:
         latest: deque[dict[str, Any]] = deque(maxlen=limit)
@@ -46,10 +46,10 @@ def _has_words(record: dict[str, Any], words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-async def verify_chain(console: Console, given: Given) -> Any:
+async def verify_chain(console: Console, request: ApiRequest) -> Any:
     """Return whether the chain is whole, and every fault where it is not."""
     del console
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     found = await asyncio.to_thread(verify, os.path.join(workspace.state_dir, "audit"))
     return {"workspace": workspace.path, **found.to_dict()}
 

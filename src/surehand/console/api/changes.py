@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from surehand.console.endpoint import ApiError, Endpoint, Given, named_workspace
+from surehand.console.endpoint import ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.history.history import History, open_to_look
 from surehand.history.undo import change_diff
 from surehand.state.locations import Workspace
@@ -28,18 +28,18 @@ _UNDO: Final = ("change_id", "turns", "to", "session", "file", "all_sessions", "
 _REDO: Final = ("change_id", "merge", "force")
 
 
-async def list_changes(console: Console, given: Given) -> Any:
+async def list_changes(console: Console, request: ApiRequest) -> Any:
     """Return the changes of a workspace, newest first."""
-    limit = given.number("limit", 200, 5000)
-    session, file = given.query.get("session") or None, given.query.get("file") or None
+    limit = request.number("limit", 200, 5000)
+    session, file = request.query.get("session") or None, request.query.get("file") or None
 
     def read(workspace: Workspace, history: History) -> dict[str, Any]:
         path = os.path.realpath(os.path.join(workspace.path, file)) if file else None
-        found = history.changes(limit=limit, session_id=session, path=path, turn=given.query.get("turn") or None)
+        found = history.changes(limit=limit, session_id=session, path=path, turn=request.query.get("turn") or None)
         changes = [_shorten(each.to_dict()) for each in found]
         return {"changes": changes, "dropped": history.describe_pruned(), "size_bytes": history.size_bytes()}
 
-    return await _look(given, read)
+    return await _look(request, read)
 
 
 def _shorten(change: dict[str, Any]) -> dict[str, Any]:
@@ -47,22 +47,22 @@ def _shorten(change: dict[str, Any]) -> dict[str, Any]:
     return change | {"files": files[:FILES_LIMIT], "file_count": len(files)}
 
 
-async def show_change(console: Console, given: Given) -> Any:
+async def show_change(console: Console, request: ApiRequest) -> Any:
     """Return one change with its diff."""
 
     def read(workspace: Workspace, history: History) -> dict[str, Any]:
         del workspace
-        change = history.change(given.path["id"])
+        change = history.change(request.path["id"])
         if change is None:
-            raise ApiError(404, f"there is no change {given.path['id']}", history.describe_pruned())
+            raise ApiError(404, f"there is no change {request.path['id']}", history.describe_pruned())
         return _shorten(change.to_dict()) | {"diff": change_diff(history, change)}
 
-    return await _look(given, read)
+    return await _look(request, read)
 
 
-async def _look(given: Given, read: Callable[[Workspace, History], T]) -> T:
+async def _look(request: ApiRequest, read: Callable[[Workspace, History], T]) -> T:
     """Read from the history of the workspace that a request names."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
 
     def look() -> T:
         with open_to_look(workspace.state_dir, lambda text: None) as history:
@@ -71,27 +71,27 @@ async def _look(given: Given, read: Callable[[Workspace, History], T]) -> T:
     return await asyncio.to_thread(look)
 
 
-async def undo(console: Console, given: Given) -> Any:
+async def undo(console: Console, request: ApiRequest) -> Any:
     """Undo changes, or preview that."""
-    return await _reverse(console, given, "Undo", _UNDO)
+    return await _reverse(console, request, "Undo", _UNDO)
 
 
-async def redo(console: Console, given: Given) -> Any:
+async def redo(console: Console, request: ApiRequest) -> Any:
     """Reapply undone changes, or preview that."""
-    return await _reverse(console, given, "Redo", _REDO)
+    return await _reverse(console, request, "Redo", _REDO)
 
 
-async def _reverse(console: Console, given: Given, tool: str, names: tuple[str, ...]) -> Any:
-    workspace = given.text("workspace")
-    args = {name: given.body[name] for name in names if given.body.get(name)}
+async def _reverse(console: Console, request: ApiRequest, tool: str, names: tuple[str, ...]) -> Any:
+    workspace = request.text("workspace")
+    args = {name: request.body[name] for name in names if request.body.get(name)}
     if not args.keys() - {"merge", "force", "all_sessions"}:
         raise ApiError(400, "name what to undo: a change, turns, a session, a point to go back to, or a file")
     shown = _preview(await console.apps.call(workspace, tool, args, dry_run=True))
-    if given.flag("dry_run"):
+    if request.flag("dry_run"):
         return shown
     if not shown["ok"]:
         raise ApiError(409, shown["error"]["message"], shown["error"]["hint"], preview=shown)
-    if given.text("digest") != shown["digest"]:
+    if request.text("digest") != shown["digest"]:
         raise ApiError(409, "something has changed since this was shown; look again", preview=shown)
     result = await console.apps.call(workspace, tool, args)
     if result.error is not None:
@@ -109,16 +109,16 @@ def _preview(result: ToolResult) -> dict[str, Any]:
     return {"ok": True, "digest": digest, "summary": result.output.partition("\n")[0], **told}
 
 
-async def prune(console: Console, given: Given) -> Any:
+async def prune(console: Console, request: ApiRequest) -> Any:
     """Prune the oldest changes until the rest fits."""
-    keep_bytes = given.number("keep_bytes", 0, 2**50)
+    keep_bytes = request.number("keep_bytes", 0, 2**50)
 
     def drop(workspace: Workspace, history: History) -> dict[str, Any]:
         del workspace
         dropped = history.prune(keep_bytes)
         return {"dropped": dropped, "size_bytes": history.size_bytes(), "message": history.describe_pruned()}
 
-    return await _look(given, drop)
+    return await _look(request, drop)
 
 
 _WHERE: Final = {"workspace": "the folder, as `/api/workspaces` names it"}

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand import config
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import ApiError, ApiRequest, Endpoint
 from surehand.engine.journal import list_turns
 from surehand.engine.recorded_calls import read_recorded_calls
 from surehand.models import sum_by_model
@@ -26,9 +26,9 @@ BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 Row = dict[str, Any]
 
 
-async def show_figures(console: Console, given: Given) -> Any:
+async def show_figures(console: Console, request: ApiRequest) -> Any:
     """Return what was done over a span of time, ready to be drawn."""
-    span = given.text("span", "hour")
+    span = request.text("span", "hour")
     if span not in SPANS:
         raise ApiError(400, f"there is no span {span!r}", f"Spans: {', '.join(SPANS)}.")
     until = time.time()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import ApiError, ApiRequest, Endpoint
 from surehand.console.feed import state_of
 from surehand.engine.recorded_calls import find_recorded_call
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-async def list_sessions(console: Console, given: Given) -> Any:
+async def list_sessions(console: Console, request: ApiRequest) -> Any:
     """Return the sessions that run now."""
-    del given
+    del request
     return {"sessions": list(console.feed.sessions.values())}
 
 
-async def follow_events(console: Console, given: Given) -> Any:
+async def follow_events(console: Console, request: ApiRequest) -> Any:
     """Stream what happens in all sessions."""
-    after = given.text("after", "")
-    stream = console.feed.stream(_make_filter(given), int(after) if after.isdigit() else None)
+    after = request.text("after", "")
+    stream = console.feed.stream(_make_filter(request), int(after) if after.isdigit() else None)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-def _make_filter(given: Given) -> Callable[[Row], bool]:
-    narrowed = {name: given.query[name].split(",") for name in ("session", "tool", "kind") if given.query.get(name)}
+def _make_filter(request: ApiRequest) -> Callable[[Row], bool]:
+    narrowed = {name: request.query[name].split(",") for name in ("session", "tool", "kind") if request.query.get(name)}
 
     def wanted(event: Row) -> bool:
         if "session" in narrowed and {event.get("session_id"), event.get("root")}.isdisjoint(narrowed["session"]):
@@ -42,22 +42,22 @@ def _make_filter(given: Given) -> Callable[[Row], bool]:
     return wanted
 
 
-async def list_calls(console: Console, given: Given) -> Any:
+async def list_calls(console: Console, request: ApiRequest) -> Any:
     """Return calls, newest first."""
-    limit, skip = given.number("limit", 200, 5000), given.number("skip", 0, 1_000_000)
+    limit, skip = request.number("limit", 200, 5000), request.number("skip", 0, 1_000_000)
     found: list[Row] = []
     count = 0
-    for call in _matching(console, given):
+    for call in _matching(console, request):
         count += 1
         if skip < count <= skip + limit:
             found.append(call)
     return {"calls": found, "total": count, "lost": console.feed.lost}
 
 
-def _matching(console: Console, given: Given) -> Iterator[Row]:
-    words = given.query.get("text", "").lower().split()
-    same = {name: given.query[name] for name in ("tool", "state") if given.query.get(name)}
-    session = given.query.get("session")
+def _matching(console: Console, request: ApiRequest) -> Iterator[Row]:
+    words = request.query.get("text", "").lower().split()
+    same = {name: request.query[name] for name in ("tool", "state") if request.query.get(name)}
+    session = request.query.get("session")
     for call in reversed(console.feed.calls.values()):
         if session and session not in (call["session_id"], call.get("root")):
             continue
@@ -68,9 +68,9 @@ def _matching(console: Console, given: Given) -> Iterator[Row]:
         yield call
 
 
-async def show_call(console: Console, given: Given) -> Any:
+async def show_call(console: Console, request: ApiRequest) -> Any:
     """Return one call: in full while its session has it, otherwise from its events and the audit log."""
-    id = given.path["id"]
+    id = request.path["id"]
     known = console.feed.calls.get(id)
     if known is not None and (session := _session_of(console, known)):
         try:
@@ -90,13 +90,13 @@ async def show_call(console: Console, given: Given) -> Any:
     return known
 
 
-async def stop_call(console: Console, given: Given) -> Any:
+async def stop_call(console: Console, request: ApiRequest) -> Any:
     """Stop a call that runs."""
-    known = console.feed.calls.get(given.path["id"])
+    known = console.feed.calls.get(request.path["id"])
     session = _session_of(console, known) if known is not None else ""
     if not session:
         raise ApiError(404, "that call is no longer running")
-    answer = await console.ask_session(session, {"want": "stop_call", "id": given.path["id"]})
+    answer = await console.ask_session(session, {"want": "stop_call", "id": request.path["id"]})
     if "error" in answer:
         raise ApiError(409, answer["error"])
     return {"stopped": True}

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.app import Surehand
-from surehand.console.endpoint import WORKSPACE, ApiError, Endpoint, Given, named_workspace
+from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records
 from surehand.engine.checking import Checker
 from surehand.policy.explain import warnings
@@ -34,10 +34,10 @@ def _checker(workspace: str, rules: list[str]) -> Checker:
     return Checker(policy, app.session, app.registry)
 
 
-async def list_rules(console: Console, given: Given) -> Any:
+async def list_rules(console: Console, request: ApiRequest) -> Any:
     """Return every rule in force in a workspace, with its source and line."""
     del console
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
 
     def read() -> Row:
         checker = _checker(workspace.path, [])
@@ -48,21 +48,21 @@ async def list_rules(console: Console, given: Given) -> Any:
     return {"workspace": workspace.path, **await asyncio.to_thread(read)}
 
 
-async def check_call(console: Console, given: Given) -> Any:
+async def check_call(console: Console, request: ApiRequest) -> Any:
     """Return what would be decided about a command, a path, an address, or any call."""
     del console
-    workspace = await named_workspace(given)
-    tool, args = _call(given)
-    rules = _rules(given)
+    workspace = await named_workspace(request)
+    tool, args = _call(request)
+    rules = _rules(request)
     answer = await asyncio.to_thread(lambda: _checker(workspace.path, rules).check(tool, args))
     return {"workspace": workspace.path, "tool": tool, "args": args, **answer}
 
 
-def _call(given: Given) -> tuple[str, Row]:
+def _call(request: ApiRequest) -> tuple[str, Row]:
     """Return the call that the input means: a URL is fetched, a path read or written, anything else run."""
-    if given.body.get("tool"):
-        return given.text("tool"), given.mapping("args") or {}
-    typed = given.text("typed").strip()
+    if request.body.get("tool"):
+        return request.text("tool"), request.mapping("args") or {}
+    typed = request.text("typed").strip()
     if typed.startswith(("http://", "https://")):
         return "WebFetch", {"url": typed}
     what, _, path = typed.partition(" ")
@@ -71,8 +71,8 @@ def _call(given: Given) -> tuple[str, Row]:
     return "Bash", {"command": typed}
 
 
-def _rules(given: Given) -> list[str]:
-    lines = [line.strip() for line in given.text("rules", "").splitlines() if line.strip()]
+def _rules(request: ApiRequest) -> list[str]:
+    lines = [line.strip() for line in request.text("rules", "").splitlines() if line.strip()]
     for line in lines:
         _parse(line)
     return lines
@@ -86,11 +86,11 @@ def _parse(line: str) -> tuple[str, str]:
     return verdict, rule
 
 
-async def compare_rules(console: Console, given: Given) -> Any:
+async def compare_rules(console: Console, request: ApiRequest) -> Any:
     """Return which of the recorded calls of the last days would be decided otherwise with further rules."""
     del console
-    workspace = await named_workspace(given)
-    rules = _rules(given)
+    workspace = await named_workspace(request)
+    rules = _rules(request)
 
     def compare() -> Row:
         before, after = _checker(workspace.path, []), _checker(workspace.path, rules)
@@ -116,10 +116,10 @@ def _read_recorded(workspace: Workspace) -> list[Row]:
     ]
 
 
-async def suggest_rules(console: Console, given: Given) -> Any:
+async def suggest_rules(console: Console, request: ApiRequest) -> Any:
     """Return the rules that would have avoided the most questions of the last days."""
     del console
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
 
     def count() -> list[Row]:
         spared: Counter[str] = Counter()
@@ -132,9 +132,9 @@ async def suggest_rules(console: Console, given: Given) -> Any:
     return {"workspace": workspace.path, "days": DAYS, "suggestions": await asyncio.to_thread(count)}
 
 
-async def save_rule(console: Console, given: Given) -> Any:
+async def save_rule(console: Console, request: ApiRequest) -> Any:
     """Save an allow rule in the user's settings; sessions that run take it up."""
-    verdict, rule = _parse(given.text("rule"))
+    verdict, rule = _parse(request.text("rule"))
     if verdict != "allow":
         raise ApiError(
             400, "only allow rules are saved from here", "Write ask and deny rules into the settings file yourself."

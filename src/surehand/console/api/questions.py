@@ -7,7 +7,7 @@ import getpass
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.console.endpoint import ApiError, Endpoint, Given
+from surehand.console.endpoint import ApiError, ApiRequest, Endpoint
 
 if TYPE_CHECKING:
     from surehand.console.server import Console
@@ -18,9 +18,9 @@ TRY_S: Final = 900.0
 _ANSWER: Final = ("kind", "reason", "rule", "args", "dry_run")
 
 
-async def list_questions(console: Console, given: Given) -> Any:
+async def list_questions(console: Console, request: ApiRequest) -> Any:
     """Return the open questions, oldest first."""
-    del given
+    del request
     sessions = list(console.feed.sessions)
     asked = (console.ask_session(id, {"want": "questions"}, LOOK_S) for id in sessions)
     found = await asyncio.gather(*asked, return_exceptions=True)
@@ -29,17 +29,18 @@ async def list_questions(console: Console, given: Given) -> Any:
     return {"questions": sorted(rows, key=lambda row: row["asked"]), "silent": silent}
 
 
-async def try_question(console: Console, given: Given) -> Any:
+async def try_question(console: Console, request: ApiRequest) -> Any:
     """Make a dry run of the call and return its preview."""
-    request = {"want": "try", "id": given.path["id"], "digest": given.text("digest")}
-    return _check(await console.ask_session(given.text("session_id"), request, TRY_S))
+    order = {"want": "try", "id": request.path["id"], "digest": request.text("digest")}
+    return _check(await console.ask_session(request.text("session_id"), order, TRY_S))
 
 
-async def answer_question(console: Console, given: Given) -> Any:
+async def answer_question(console: Console, request: ApiRequest) -> Any:
     """Answer an open question."""
-    answer = {name: given.body[name] for name in _ANSWER if given.body.get(name) is not None}
-    request = {"want": "answer", "id": given.path["id"], "digest": given.text("digest"), "by": _who(), "answer": answer}
-    return _check(await console.ask_session(given.text("session_id"), request))
+    answer = {name: request.body[name] for name in _ANSWER if request.body.get(name) is not None}
+    about = {"id": request.path["id"], "digest": request.text("digest"), "by": _who()}
+    order = {"want": "answer", **about, "answer": answer}
+    return _check(await console.ask_session(request.text("session_id"), order))
 
 
 def _check(answer: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.config import set_value
 from surehand.console.api.figures import SPANS, by_tool
-from surehand.console.endpoint import WORKSPACE, ApiError, Endpoint, Given, named_workspace
+from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records
 from surehand.state.locations import Workspace
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-async def list_tools(console: Console, given: Given) -> Any:
+async def list_tools(console: Console, request: ApiRequest) -> Any:
     """Return the tools of a workspace, each with statistics of its calls of the last week."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     app = await console.apps.app(workspace.path)
     done = await asyncio.to_thread(_read_recent_calls, workspace)
     figures = {each["tool"]: each for each in by_tool(done)}
@@ -41,19 +41,19 @@ def _read_recent_calls(workspace: Workspace) -> list[Row]:
     return [each for each in found if each.get("kind") == "call" and each.get("at", 0.0) >= since]
 
 
-async def check_health(console: Console, given: Given) -> Any:
+async def check_health(console: Console, request: ApiRequest) -> Any:
     """Run a tool's health check."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     app = await console.apps.app(workspace.path)
-    (report,) = await app.health.check_all([given.text("tool")])
+    (report,) = await app.health.check_all([request.text("tool")])
     return report.to_dict()
 
 
-async def switch_tool(console: Console, given: Given) -> Any:
+async def switch_tool(console: Console, request: ApiRequest) -> Any:
     """Switch a tool on or off in the user's settings; sessions that run take it up with their next call."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     app = await console.apps.app(workspace.path)
-    name, wanted = given.text("tool"), given.flag("enabled")
+    name, wanted = request.text("tool"), request.flag("enabled")
     if name not in app.registry:
         raise ApiError(404, f"there is no tool {name!r} in {workspace.path}")
     file, _ = await asyncio.to_thread(set_value, f"tools.{name}.enabled", json.dumps(wanted))
@@ -68,13 +68,13 @@ async def switch_tool(console: Console, given: Given) -> Any:
     return {"tool": name, "enabled": wanted, "file": file, "sessions": taken}
 
 
-async def call_tool(console: Console, given: Given) -> Any:
+async def call_tool(console: Console, request: ApiRequest) -> Any:
     """Call a tool through the door, or show what the call would do."""
-    workspace = await named_workspace(given)
-    args = given.mapping("args")
+    workspace = await named_workspace(request)
+    args = request.mapping("args")
     if args is None:
         raise ApiError(400, "args is missing")
-    result = await console.apps.call(workspace.path, given.text("tool"), args, dry_run=given.flag("dry_run"))
+    result = await console.apps.call(workspace.path, request.text("tool"), args, dry_run=request.flag("dry_run"))
     return result.to_dict()
 
 

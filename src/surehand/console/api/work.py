@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import leftovers
-from surehand.console.endpoint import WORKSPACE, ApiError, Endpoint, Given, named_workspace
+from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.core.session import name_problem
 from surehand.engine import journal
 from surehand.sandbox.records import records as launcher_records
@@ -22,24 +22,24 @@ TEXT_LIMIT: Final = 20_000
 Row = dict[str, Any]
 
 
-async def list_kept_sessions(console: Console, given: Given) -> Any:
+async def list_kept_sessions(console: Console, request: ApiRequest) -> Any:
     """Return the sessions of a workspace that have a journal, the latest first."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     folder = os.path.join(workspace.state_dir, "sessions")
     rows = [each.to_dict() for each in await asyncio.to_thread(journal.list_sessions, folder)]
     running = {each.get("name") for each in console.feed.sessions.values() if each["workspace"] == workspace.path}
     return {"workspace": workspace.path, "sessions": [row | {"running": row["name"] in running} for row in rows]}
 
 
-async def show_transcript(console: Console, given: Given) -> Any:
+async def show_transcript(console: Console, request: ApiRequest) -> Any:
     """Return what was said and done in a session, oldest first."""
     del console
-    workspace = await named_workspace(given)
-    name = given.text("name")
+    workspace = await named_workspace(request)
+    name = request.text("name")
     path = os.path.join(workspace.state_dir, "sessions", f"{name}.jsonl")
     if name_problem(name) or not await asyncio.to_thread(os.path.exists, path):
         raise ApiError(404, f"there is no session {name!r} in {workspace.path}")
-    limit = given.number("limit", 500, 20_000)
+    limit = request.number("limit", 500, 20_000)
 
     def read() -> list[Row]:
         return [_shorten(each) for each in journal.records(path, TRANSCRIPT_KINDS)][-limit:]
@@ -60,30 +60,30 @@ def _shorten(record: Row) -> Row:
     return short(record)
 
 
-async def list_tasks(console: Console, given: Given) -> Any:
+async def list_tasks(console: Console, request: ApiRequest) -> Any:
     """Return the tasks of every running session: to-dos, background commands, agents."""
-    del given
+    del request
     sessions = list(console.feed.sessions)
     boards = await console.ask_every_session({"want": "board"}, 3.0)
     rows = [{**task, "root": root} for root, board in boards.items() for task in board.get("tasks", ())]
     return {"tasks": rows, "silent": [each for each in sessions if each not in boards]}
 
 
-async def order_task(console: Console, given: Given) -> Any:
+async def order_task(console: Console, request: ApiRequest) -> Any:
     """Return the output of a running task, or stop it."""
-    want = given.text("want")
+    want = request.text("want")
     if want not in ("output", "stop"):
         raise ApiError(400, "want must be output or stop")
-    request = {"want": want, "id": given.text("id"), "session_id": given.text("session_id")}
-    answer = await console.ask_session(given.text("root"), request)
+    order = {"want": want, "id": request.text("id"), "session_id": request.text("session_id")}
+    answer = await console.ask_session(request.text("root"), order)
     if "error" in answer:
         raise ApiError(409, str(answer["error"]), str(answer.get("hint", "")))
     return {"task": answer["task"], "output": str(answer.get("output", ""))[-TEXT_LIMIT:]}
 
 
-async def list_processes(console: Console, given: Given) -> Any:
+async def list_processes(console: Console, request: ApiRequest) -> Any:
     """Return the processes that sessions started and that run now, those of dead sessions marked."""
-    del console, given
+    del console, request
 
     def read() -> list[Row]:
         now = time.time()
@@ -97,10 +97,10 @@ async def list_processes(console: Console, given: Given) -> Any:
     return {"processes": await asyncio.to_thread(read)}
 
 
-async def stop_process(console: Console, given: Given) -> Any:
+async def stop_process(console: Console, request: ApiRequest) -> Any:
     """End one process that a session started, if it is still the one that was listed."""
     del console
-    pid, started = given.body.get("pid"), given.body.get("started")
+    pid, started = request.body.get("pid"), request.body.get("started")
     if not isinstance(pid, int) or not isinstance(started, int):
         raise ApiError(400, "pid and started must be the numbers from the list of processes")
     ended = await asyncio.to_thread(leftovers.end_command, pid, started)
@@ -109,9 +109,9 @@ async def stop_process(console: Console, given: Given) -> Any:
     return {"ended": ended.to_dict()}
 
 
-async def reap(console: Console, given: Given) -> Any:
+async def reap(console: Console, request: ApiRequest) -> Any:
     """End the processes of dead sessions, and remove what they left on the disk."""
-    del console, given
+    del console, request
 
     def end() -> tuple[list[Row], list[str]]:
         return [each.to_dict() for each in leftovers.reap()], [str(each) for each in leftovers.clear()]
@@ -120,11 +120,11 @@ async def reap(console: Console, given: Given) -> Any:
     return {"ended": ended, "removed": removed}
 
 
-async def list_servers(console: Console, given: Given) -> Any:
+async def list_servers(console: Console, request: ApiRequest) -> Any:
     """Return the MCP servers of a workspace, connected where asked for."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     app = await console.apps.app(workspace.path)
-    if given.flag("connect"):
+    if request.flag("connect"):
         await app.connect_servers(patience_s=10)
     rows: list[Row] = []
     for name in app.servers.names():
@@ -143,12 +143,12 @@ async def list_servers(console: Console, given: Given) -> Any:
     return {"workspace": workspace.path, "servers": rows, "warnings": list(app.warnings)}
 
 
-async def approve_definition(console: Console, given: Given) -> Any:
+async def approve_definition(console: Console, request: ApiRequest) -> Any:
     """Approve a tool's changed description; exactly the one that was shown, or nothing."""
-    workspace = await named_workspace(given)
+    workspace = await named_workspace(request)
     app = await console.apps.app(workspace.path)
-    tool = given.text("tool")
-    if not app.servers.approve_definition(tool, given.text("change")):
+    tool = request.text("tool")
+    if not app.servers.approve_definition(tool, request.text("change")):
         raise ApiError(409, f"the definition of {tool} has changed again since it was shown", "Look at it again.")
     return {"approved": tool}
 
