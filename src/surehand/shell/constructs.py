@@ -132,10 +132,10 @@ def _function(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         return walk.statement(with_own_body(node), scope, context)
     for each in [child(node, "Name"), *children(node, "Names")]:
         if each:
-            simple.define(walk, str(each.get("Value", "")), child(node, "Body"))
-    body = scope.copy()
-    body.variables |= dict.fromkeys(_list_assigned(node))
-    walk.statement(child(node, "Body"), body, context.inside())
+            simple.define(walk, str(each.get("Value", "")), child(node, "Body"), scope)
+    there = scope.copy()
+    there.variables |= dict.fromkeys(_list_assigned(node))
+    walk.defined.append((child(node, "Body"), there, context.inside()))
     return staying(scope.directories)
 
 

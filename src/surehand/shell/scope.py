@@ -11,6 +11,7 @@ from typing import TypeAlias
 from surehand.core.frozen import frozen
 from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
+from surehand.shell.plain import Node
 from surehand.shell.word import NUMBER, Word
 from surehand.shell.wrappers import Wrapper
 
@@ -24,23 +25,35 @@ class Scope:
 
     directories: Directories
     variables: dict[str, Word | None] = field(default_factory=dict[str, Word | None])
+    functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict[str, "tuple[Node | None, ...]"])
+    """The bodies that a name may have; `None` among them where it may also be no function, but a program."""
 
     def copy(self) -> Scope:
         """Return a scope of its own with the same values."""
-        return Scope(self.directories, dict(self.variables))
+        return Scope(self.directories, dict(self.variables), dict(self.functions))
 
     def forget_differences(self, branch: Scope) -> None:
-        """Take back certainty about each variable that a part which may or may not run has changed."""
+        """Take back certainty about each name that a part which may or may not run has changed."""
         for name in self.variables.keys() | branch.variables.keys():
             if self.variables.get(name) != branch.variables.get(name):
                 both = is_number(self.variables.get(name)) and is_number(branch.variables.get(name))
                 self.variables[name] = NUMBER if both else None
+        for name in self.functions.keys() | branch.functions.keys():
+            self.add_bodies(name, branch.functions.get(name, _NO_FUNCTION))
+
+    def add_bodies(self, name: str, bodies: tuple[Node | None, ...]) -> None:
+        """Take into account that a name may have these bodies as well."""
+        known = self.functions.get(name, _NO_FUNCTION)
+        self.functions[name] = (*known, *(each for each in bodies if not any(each is body for body in known)))
 
     def join(self, states: Iterable[Scope]) -> None:
         """Take back certainty about all that differs in one of the states this shell may be in as well."""
         for each in states:
             self.forget_differences(each)
             self.directories = union(self.directories, each.directories)
+
+
+_NO_FUNCTION: tuple[Node | None, ...] = (None,)
 
 
 def is_number(value: Word | None) -> bool:

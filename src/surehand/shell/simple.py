@@ -42,9 +42,13 @@ def run(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> 
         walk.fault(f"the command word is not literal: {first.text}")
         walk.keep(words, scope, context)
         return staying((None,))
-    name = first.text.rpartition("/")[2]
-    if first.text in walk.functions and not context.wrappers:
-        return _call(walk, words, scope, context)
+    if not context.wrappers and (bodies := scope.functions.get(first.text)):
+        return _call(walk, words, bodies, scope, context)
+    return _run_program(walk, words, scope, context)
+
+
+def _run_program(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
+    name = words[0].text.rpartition("/")[2]
     wrapper = wrapper_of(name)
     if wrapper is not None and not _looks_up(name, words):
         return _unwrap_and_run(walk, words, wrapper, scope, context)
@@ -69,24 +73,39 @@ def _is_read_in(word: Word) -> bool:
     return bool(word.path) and word.text.startswith("$")
 
 
-def define(walk: Walk, name: str, body: Node) -> None:
+def define(walk: Walk, name: str, body: Node, scope: Scope) -> None:
     """Keep a function; one that takes the name of a known command hides that command."""
-    walk.functions[name] = body
+    scope.functions[name] = (body,)
     walk.note("defines a function")
     if program_of(name).is_described:
         walk.fault(f"the function {name} takes the name of a command")
 
 
-def _call(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
+def _call(
+    walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], scope: Scope, context: Context
+) -> Flow:
+    """Walk each body that the function may have; where it may have none, its name is that of a program."""
     name = words[0].text
     walk.keep(words, scope, context, function=True)
     if name in walk.calling:
         walk.fault(f"the function {name} calls itself")
         return staying(scope.directories)
     walk.calling.add(name)
-    flow = walk.statement(walk.functions[name], scope, replace(context.inside(), fed=None))
+    branches = [scope.copy() for _ in bodies]
+    flows = [
+        _run_program(walk, words, branch, context) if body is None else _call_body(walk, body, branch, context)
+        for body, branch in zip(bodies, branches, strict=True)
+    ]
     walk.calling.discard(name)
-    return flow
+    scope.variables, scope.functions = branches[0].variables, branches[0].functions
+    for branch in branches[1:]:
+        scope.forget_differences(branch)
+    return Flow(union(*(each.success for each in flows)), union(*(each.failure for each in flows)))
+
+
+def _call_body(walk: Walk, body: Node, scope: Scope, context: Context) -> Flow:
+    walk.called.append(body)
+    return walk.statement(body, scope, replace(context.inside(), fed=None))
 
 
 def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope, context: Context) -> Flow:
@@ -149,9 +168,7 @@ def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: st
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
         walk.note(f"`{name}` may read the script otherwise than bash")
     child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
-    outer, walk.functions = walk.functions, {}
     walk.text(script.text, child, context.of_started())
-    walk.functions = outer
 
 
 def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
@@ -234,6 +251,8 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow
     if program_of(name).assigns:
         for changed in _assigned_names(name, words[1:]):
             walk.assign(changed, None, scope)
+            if name == "unset" and changed in scope.functions:
+                scope.add_bodies(changed, (None,))  # without a variable of that name, the function is unset
     return staying(scope.directories)
 
 

@@ -54,8 +54,9 @@ class Walk:
         self.listed: list[tuple[Word, Directories]] = []  # patterns in lists of values, which no command is given
         self.faults: list[str] = []
         self.notes: list[str] = []
-        self.functions: dict[str, Node] = {}
         self.calling: set[str] = set()
+        self.called: list[Node] = []  # bodies of functions that were walked for a call
+        self.defined: list[tuple[Node, Scope, Context]] = []
         self._home = home
         self.decoder = Decoder("", home, self.fault)
         self.seen: set[int] = set()
@@ -98,8 +99,8 @@ class Walk:
             self.fault("a comment that bash may read as a command")
         if ("(" in source or "`" in source) and hidden_expansion(tree):
             self.fault("an expansion inside a pattern cannot be read")
-        outer, outer_seen = self.decoder, self.seen
-        self.decoder, self.seen = Decoder(source, self._home, self.fault), set()
+        outer = self.decoder, self.seen, self.defined
+        self.decoder, self.seen, self.defined = Decoder(source, self._home, self.fault), set(), []
         flow = staying(scope.directories)
         for line in lines(children(tree, "Stmts")):
             with self.passing() as passed:
@@ -107,13 +108,21 @@ class Walk:
             if may_abort(line):
                 scope.join(passed)
                 flow = staying(scope.directories)
+        self._walk_uncalled()
         total = count_commands(tree)
         if len(self.seen) < total:
             self.fault("a command of the script was not understood")
         if total > MAX_COMMANDS:
             self.fault(f"more than {MAX_COMMANDS} commands")
-        self.decoder, self.seen = outer, outer_seen
+        self.decoder, self.seen, self.defined = outer
         return flow
+
+    def _walk_uncalled(self) -> None:
+        """Walk the functions that no command of the script calls: one of a later script may."""
+        while self.defined:
+            body, scope, context = self.defined.pop()
+            if not any(body is each for each in self.called):
+                self.statement(body, scope, context)
 
     def text(self, source: str, scope: Scope, context: Context) -> None:
         """Walk text that another command runs as a script."""
@@ -164,7 +173,7 @@ class Walk:
             return staying(scope.directories)
         flow = self._command(command, scope, context)
         for states in self._passed:
-            states.append(Scope(flow.either or scope.directories, dict(scope.variables)))
+            states.append(Scope(flow.either or scope.directories, dict(scope.variables), dict(scope.functions)))
         return Flow(flow.failure, flow.success) if node.get("Negated") else flow
 
     def _command(self, node: Node, scope: Scope, context: Context) -> Flow:
@@ -226,7 +235,7 @@ class Walk:
             if not is_plain(part) or child(part, "Cmd").get("Assigns") or part.get("Background") or part.get("Negated"):
                 return ()
             probe = Walk(self._home)
-            probe.decoder, probe.functions = self.decoder, self.functions
+            probe.decoder = self.decoder
             probe.statement(part, scope.copy(), Context(position=position, depth=context.depth + 1, listed=names))
             names = find_listed_paths(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()
         return () if any(each.many == "split" for each in names) else names
