@@ -298,7 +298,11 @@ class Walk:
 
     def substitutions(self, node: object, scope: Scope, context: Context) -> None:
         """Walk every command and process substitution below a node, wherever expansions may stand."""
-        for inner in outermost(node, ("CmdSubst", "ProcSubst", "ParamExp")):
+        for inner in outermost(node, ("CmdSubst", "ProcSubst", "ParamExp", "ArithmExp")):
+            if inner["Type"] == "ArithmExp":
+                if not arithmetic.is_number(inner.get("X"), scope.variables):
+                    self.fault("arithmetic on names evaluates their values as code")
+                continue
             if inner["Type"] == "ParamExp":
                 if reason := odd_parameter(inner):
                     self.fault(reason)
