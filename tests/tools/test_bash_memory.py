@@ -44,6 +44,7 @@ async def remembering(workspace: Path) -> AsyncGenerator[Remembering]:
 @pytest.fixture
 async def sh(tmp_path: Path) -> AsyncIterator[Remembering]:
     (tmp_path / "x").write_text("text\n")
+    (tmp_path / "sub").mkdir()
     async with remembering(tmp_path) as session:
         yield session
 
@@ -119,6 +120,10 @@ async def test_what_changes_no_meaning_makes_none(sh: Remembering, change: str) 
         ("exec 7< /etc/hostname", "head -1 /dev/fd/7"),
         ("exec 7< /etc/hostname", "head -1 /proc/self/fd/7"),
         ("exec 7> made", "echo more >&7"),
+        ("trap 'touch made' EXIT", "cat x; exit"),
+        ("trap 'touch made' EXIT", "echo ${nope?}"),
+        ("trap 'touch made' EXIT; set -e", "grep nothing x"),
+        ("trap 'touch made' EXIT", "break 3"),
     ],
 )
 async def test_attributes_and_open_files_count_for_whoever_meets_them(sh: Remembering, change: str, read: str) -> None:
@@ -139,6 +144,33 @@ async def test_a_variable_counts_for_those_who_heed_it(sh: Remembering, change: 
     await sh(change)
     assert not await sh.asks("ls && cat x | sort | uniq -c; git status")
     assert await sh.asks(heeds)
+
+
+async def test_a_list_stays_one_whatever_is_declared(sh: Remembering) -> None:
+    assert not await sh.asks("m=(1); k='a[$(touch made)]'; declare -A n")
+    assert not await sh.asks("declare -A other; other[k]=1; echo ${other[k]}")
+    assert await sh.asks("declare -A m; echo ${m[k]}")
+    assert await sh.asks("f() { local m=$(cat x); }; f")
+    assert await sh.asks('n=(echo deploy); "${n[@]}"')
+
+
+async def test_a_report_that_cannot_be_read_ends_the_shell(sh: Remembering) -> None:
+    await sh("BASH_XTRACEFD=1; kept=1")
+    result = await sh("set -x; true")
+    assert "its variables are gone" in result.output
+    assert (await sh("echo [$kept]")).data["stdout"] == "[]\n"
+
+
+async def test_a_directory_left_in_an_earlier_command_is_not_known(sh: Remembering) -> None:
+    assert not await sh.asks("cd sub; cd ..")
+    assert await sh.asks("cd - && ls")
+
+
+@pytest.mark.parametrize("leaving", ["continue", "break", "continue 7", "echo a; continue; echo b"])
+async def test_leaving_a_loop_that_is_none_of_its_own_keeps_the_shell(sh: Remembering, leaving: str) -> None:
+    await sh("kept=1")
+    assert (await sh(leaving)).ok
+    assert (await sh("echo [$kept]")).data["stdout"] == "[1]\n"
 
 
 async def test_where_the_shell_is_no_variable_tells(sh: Remembering, tmp_path: Path) -> None:

@@ -26,19 +26,23 @@ _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 # (empty: stay), the command, and whether to tell what the shell remembers after it, which goes into the same file.
 # Output that a command redirects or closes for good (`exec >log`) is the shell's own again for the next: it goes
 # through 250, so that bash puts it back. `builtin` goes before functions of the same names, and what the loop itself
-# does is kept from `set -x` (by 251: to open a file costs more than a command does).
+# does is kept from `set -x` (by 251: to open a file costs more than a command does). What the last command came to is
+# told before the next is read, so that a `continue` or `break` outside of any loop of its own does not skip that.
 _LOOP: Final = f"""
 exec 251>/dev/null
 {{ {TELLS}; }} >&12 2>&251 || [[ 1 ]]
-builtin printf '\\0' >&11
-while {{ builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY; }} 2>&251; do
-  if {{ [[ -z $REPLY ]]; }} 2>&251 || builtin cd -- "$REPLY"; then
-    builtin eval "${{REPLY[1]}}" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&- 251>&-
-  else
-    [[ -z x ]]
-  fi
-  {{ builtin printf -v REPLY '%s\\t' "$?"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }} >&12
-    {{ builtin printf %s "$REPLY"; builtin pwd; builtin printf '\\0'; }} >&11; }} 2>&251 || [[ 1 ]]
+while [[ 1 ]]; do
+  while {{
+    builtin printf -v REPLY '%s\\t' "$?"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }} >&12
+    {{ builtin printf %s "$REPLY"; builtin pwd; builtin printf '\\0'; }} >&11
+    builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY || builtin exit 1
+  }} 2>&251; do
+    if {{ [[ -z $REPLY ]]; }} 2>&251 || builtin cd -- "$REPLY"; then
+      builtin eval "${{REPLY[1]}}" 12<&- 11>&- 10<&- 250>&1 1>&250 250>&2 2>&250 250>&- 251>&-
+    else
+      [[ -z x ]]
+    fi
+  done
 done
 builtin exit 1
 """
@@ -168,6 +172,10 @@ class ShellWithMemory:
 
     def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None, remembers: bool) -> Step:
         code, _, cwd = self._reports.removesuffix(b"\n\0").partition(b"\t")
+        if not code.isdigit():  # a trace that was sent to standard output is among what it tells
+            why = "the shell could not tell how the command ended"
+            self._run.stop(why, 0.5)
+            return Step(Ended(exit_code=-1, wall_s=wall_s, stopped=why, change_log=facts), "")
         self._cwd = os.fsdecode(cwd)
         if remembers:
             told = "" if self.may_lie else self._read_report(self._length)

@@ -26,7 +26,7 @@ TELLS: Final = (
 
 _LINE: Final = lazy_pattern(
     r"declare -f\S* (?P<function>\S+)|alias (?P<alias>[^=\s]+)=.*|builtin hash -p (?P<program>.+) (?P<hashed>\S+)"
-    r"|lost (?P<lost>\w+)|.*' (?P<trap>DEBUG|ERR|RETURN|SIGCHLD)"  # the end of a trap, which may have several lines
+    r"|lost (?P<lost>\w+)|.*' (?P<trap>DEBUG|ERR|RETURN|SIGCHLD|EXIT)"  # the end of one, which may have several lines
     r"|enable (?P<builtin>.+)"
     r"|declare -(?P<attributes>\S+) (?P<variable>\w+)(?:=(?P<value>.*))?",
     re.DOTALL,
@@ -37,6 +37,10 @@ _OF_NO_ACCOUNT: Final = names(
     BASH_SUBSHELL BASH_ALIASES BASH_CMDS FUNCNAME GROUPS BASH_MONOSECONDS"""
 )
 """Variables that the shell itself changes all the time, or that only show; aliases and programs are told as such."""
+_ENDS: Final = names("exit break")
+_ENDING_OPTIONS: Final = names("errexit nounset")
+"""Options with which a shell ends by itself."""
+_DECLARES: Final = names("declare typeset local")
 _HARMLESS_OPTIONS: Final = names(
     "errexit nounset pipefail xtrace verbose expand_aliases checkwinsize interactive-comments"
 )
@@ -82,11 +86,15 @@ class Memory:
     own_variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Those that the shell alone sees."""
     evaluated: frozenset[str] = frozenset()
-    """Variables that do not take a value as it is: integers, references to names, constants, those in one case."""
+    """Variables that do not take a value as it is: integers, references to names, constants, those in one case.
+
+    So are associative arrays, which take a list for keys and values.
+    """
+    arrays: frozenset[str] = frozenset()
     builtins: frozenset[str] = frozenset()
     """What was switched off, on or loaded among the shell's own commands."""
     options: frozenset[str] = frozenset()
-    """Options of the shell that were set or unset since it began, and change what words mean."""
+    """Options of the shell that were set or unset since it began."""
     path: str | None = None
     lost: frozenset[str] = frozenset()
     """`PWD` where it is not the directory of the shell, `PATH` where there is none."""
@@ -97,6 +105,7 @@ class Memory:
         """Read what the shell told; the lines it told `at_first` are those of every new shell."""
         found: dict[str, dict[str, str]] = {}
         evaluated: set[str] = set()
+        arrays: set[str] = set()
         at_first_evaluated = {match["variable"] for match in _matches(at_first) if _evaluates(match)}
         for match in _matches(line for line in text.split("\n") if line and line not in at_first):
             name = match["variable"]
@@ -105,6 +114,8 @@ class Memory:
                 found.setdefault(kind, {})[name] = match["value"] or ""
                 if _evaluates(match) and name not in at_first_evaluated:
                     evaluated.add(name)
+                if "a" in match["attributes"]:
+                    arrays.add(name)
             for kind in ("function", "alias", "hashed", "trap", "builtin", "lost"):
                 if match[kind] is not None:
                     found.setdefault(kind, {})[match[kind]] = match["program"] or ""
@@ -119,6 +130,7 @@ class Memory:
             {name: value for name, value in variables.items() if name not in _OF_NO_ACCOUNT},
             {name: value for name, value in own.items() if name not in _OF_NO_ACCOUNT | _OPTIONS},
             frozenset(evaluated),
+            frozenset(arrays),
             frozenset(found.get("builtin", ())),
             _changed_options({**variables, **own}, at_first),
             _plain(path) if path is not None else None,
@@ -138,10 +150,12 @@ class Memory:
         """
         if self.unknown:
             return "the shell could not tell what it remembers"
-        if self.traps:
-            return f"the shell has a trap on {', '.join(sorted(self.traps))}"
-        if self.options:
-            return f"the shell has options that change how it reads ({', '.join(sorted(self.options))})"
+        asked = list(commands)
+        may_end = not _ENDS.isdisjoint(asked) or "?" in text or not self.options.isdisjoint(_ENDING_OPTIONS)
+        if traps := self.traps if may_end else self.traps - {"EXIT"}:
+            return f"the shell has a trap on {', '.join(sorted(traps))}"
+        if options := self.options - _HARMLESS_OPTIONS:
+            return f"the shell has options that change how it reads ({', '.join(sorted(options))})"
         if self.builtins:
             return f"the shell's own commands were changed ({', '.join(sorted(self.builtins)[:4])})"
         if "command_not_found_handle" in self.functions:
@@ -151,7 +165,8 @@ class Memory:
             return "the shell is not where its PWD says"
         if named := [name for name in sorted(self.evaluated) if name in words or _SHELL_SETS.fullmatch(name)]:
             return f"the shell makes something else of what {', '.join(named)} is set to"
-        asked = list(commands)
+        if not _DECLARES.isdisjoint(asked) and (lists := self.arrays & words):
+            return f"the shell evaluates what {', '.join(sorted(lists))} is declared to be"
         if problem := self._variables_alter(asked):
             return problem
         for name in asked:
@@ -201,16 +216,16 @@ def _matches(lines: Iterable[str]) -> list[re.Match[str]]:
 
 
 def _evaluates(match: re.Match[str]) -> bool:
-    return match["attributes"] is not None and not set("inrluc").isdisjoint(match["attributes"])
+    return match["attributes"] is not None and not set("inrlucA").isdisjoint(match["attributes"])
 
 
 def _changed_options(variables: Mapping[str, str], at_first: frozenset[str]) -> frozenset[str]:
-    """Return the options that differ from those of a new shell, harmless ones aside."""
+    """Return the options that differ from those of a new shell."""
     before = {match["variable"]: match["value"] or "" for match in _matches(at_first) if match["variable"] in _OPTIONS}
     changed: set[str] = set()
     for name in _OPTIONS & variables.keys():
         changed |= set(_plain(variables[name]).split(":")) ^ set(_plain(before.get(name, "")).split(":"))
-    return frozenset(changed - _HARMLESS_OPTIONS - {""})
+    return frozenset(changed - {""})
 
 
 def _plain(value: str) -> str:
