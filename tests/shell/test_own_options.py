@@ -53,7 +53,7 @@ export PATH=.
 declare -x A=b
 declare PATH=.
 declare 'a=([$(id)]=1)'
-declare a=([0]=1)
+declare a=([x]=1)
 local -i x=y
 tee out /dev/null
 """.strip().splitlines()

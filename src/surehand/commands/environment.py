@@ -51,6 +51,7 @@ _REMOVED_VARIABLES: Final = frozenset(
         "SHELLOPTS",
         "BASHOPTS",
         "CDPATH",
+        "OLDPWD",
         "GLOBIGNORE",
         "PROMPT_COMMAND",
         "PS4",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic, simple
 from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
@@ -23,7 +24,7 @@ from surehand.shell.tree import (
     text,
     with_own_body,
 )
-from surehand.shell.word import NUMBER, Word
+from surehand.shell.word import KEYED, NUMBER, Word
 
 if TYPE_CHECKING:
     from surehand.shell.walk import Walk
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Construct: TypeAlias = "Callable[[Walk, Node, Scope, Context], Flow]"
 _MAX_ROUNDS = 64  # of a loop over literal words
 _MAX_WALKS = 4  # before nothing is held for certain any more
+_EVALUATED = lazy_pattern(r"[(`\[]")
 _NUMERIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 
 
@@ -195,7 +197,8 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     if node.get("Select"):
         walk.fault("`select` reads its choice when it runs")
     if not readable or node.get("Select"):
-        return _any_rounds(walk, node, text(loop, "Name"), scope, context)
+        value = NUMBER if all(word.number for word in items) and items else None
+        return _any_rounds(walk, node, text(loop, "Name"), scope, context, value)
     return _rounds(walk, node, text(loop, "Name"), items, scope, context)
 
 
@@ -224,14 +227,14 @@ def _rounds(
     return staying(branch.directories)
 
 
-def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Context) -> Flow:
+def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Context, value: Word | None = None) -> Flow:
     """Walk the body for values nobody knows, any number of times."""
 
     loop = child(node, "Loop")
 
     def once(branch: Scope) -> Directories:
         if name:
-            walk.assign(name, None, branch)
+            walk.assign(name, value, branch)
         _evaluate(walk, loop.get("Cond"), branch)
         ends = walk.statements(children(node, "Do"), branch, context.inside()).either
         _evaluate(walk, loop.get("Post"), branch)
@@ -335,24 +338,49 @@ def _declaration(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow
     walk.seen.add(id(node))
     variant = text(node, "Variant")
     words = [Word(variant)]
+    options = ""
     for arg in children(node, "Args"):
-        walk.substitutions(arg, scope, context)
-        words.append(_declared_word(walk, arg, scope))
         if name := text(arg, "Name"):
-            walk.assign(name, None, scope)
-    options = "".join(word.text for word in words[1:] if word.text.startswith("-"))
+            words.append(_declare(walk, arg, name, variant, options, scope, context))
+            continue
+        walk.substitutions(arg, scope, context)
+        words.append(walk.decoder.value(arg.get("Value"), scope.variables))
+        options += words[-1].text
+        if variant != "export" and words[-1].text[:1] not in ("-", "+"):
+            walk.fault(f"`{variant}` evaluates a name and a value that are quoted together")
     if any(letter in options for letter in "in") or any(arg.get("Index") for arg in children(node, "Args")):
         walk.fault(f"`{variant}` with -i, -n or a subscript evaluates values as code")
     walk.keep(tuple(words), scope, context)
     return staying(scope.directories)
 
 
-def _declared_word(walk: Walk, arg: Node, scope: Scope) -> Word:
-    name = text(arg, "Name")
-    value = walk.decoder.value(arg.get("Value"), scope.variables)
-    if not name:
-        return value
-    return Word(name) if arg.get("Naked") else Word(f"{name}={value.text}", value.kind, f"{name}=")
+def _declare(walk: Walk, arg: Node, name: str, variant: str, options: str, scope: Scope, context: Context) -> Word:
+    """Walk one name that is declared; return it as a word, with its value.
+
+    A name that was an array before stays one, whatever is declared, and would evaluate subscripts and texts in
+    parentheses. Arrays of the shell's own have names in capitals.
+    """
+    if variant == "local" and not walk.calling:
+        walk.fault("`local` outside of a function")
+    takes = variant in ("declare", "typeset", "local")
+    if "A" in options:
+        walk.keyed.add(name)
+        new = takes and name not in scope.variables and not name.isupper()
+        scope.variables[name] = KEYED if new else None
+    elif arg.get("Naked"):
+        scope.variables[name] = None
+    if arg.get("Naked"):
+        return Word(name)
+    name, value = walk.assignment(arg, scope, context)
+    may_be_array = name in walk.arrays or name.isupper() or "a" in options.lower()
+    if child(arg, "Array"):
+        walk.assign(name, value if takes else None, scope)
+        return Word(f"{name}=")
+    if _EVALUATED.search(value.text) if value.literal else may_be_array and not value.number:
+        walk.fault(f"`{variant}` may evaluate the text that it sets {name} to")
+    walk.assign(name, value if takes and not options else None, scope)
+    walk.assigned += [(name, value)] if takes else []
+    return Word(f"{name}={value.text}", value.kind, f"{name}=")
 
 
 CONSTRUCTS: dict[str, Construct] = {

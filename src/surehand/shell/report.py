@@ -129,14 +129,17 @@ class ShellReport:
         }
 
 
-def understand(command: str, cwd: str, *, home: str | None = None) -> ShellReport:
-    """Read a shell command without running it. Never raises: what cannot be read is an effect of its own."""
+def understand(command: str, cwd: str, *, home: str | None = None, new_shell: bool = True) -> ShellReport:
+    """Read a shell command without running it. Never raises: what cannot be read is an effect of its own.
+
+    `new_shell` says that the shell is one that has not been elsewhere before.
+    """
     home = home if home is not None else os.environ.get("HOME")
     walk = Walk(home)
     variables: dict[str, Word | None] = {"PWD": Word(cwd), "HOME": Word(home) if home else None}
     try:
         tree = parse(command)
-        walk.script(tree, command, Scope((cwd,), variables), Context())
+        walk.script(tree, command, Scope((cwd,), variables, left=() if new_shell else (None,)), Context())
     except SyntaxFault as error:
         return _unreadable(str(error))
     except RecursionError:

@@ -27,10 +27,21 @@ class Scope:
     variables: dict[str, Word | None] = field(default_factory=dict[str, Word | None])
     functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict[str, "tuple[Node | None, ...]"])
     """The bodies that a name may have; `None` among them where it may also be no function, but a program."""
+    left: Directories = (None,)
+    """Where `cd -` may lead; empty where the shell has been in no other directory yet."""
 
     def copy(self) -> Scope:
         """Return a scope of its own with the same values."""
-        return Scope(self.directories, dict(self.variables), dict(self.functions))
+        return Scope(self.directories, dict(self.variables), dict(self.functions), self.left)
+
+    def set_arguments(self, words: tuple[Word, ...] | None) -> None:
+        """Set the positional parameters to these words, or forget what they were."""
+        self.variables |= dict.fromkeys(filter(is_positional, self.variables))
+        self.variables["@"] = None if words is None else Word("$@", "opaque", items=words)
+        for position, word in enumerate(words or (), start=1):
+            self.variables[str(position)] = word if word.kind != "opaque" or word.number else None
+            if word.many:
+                break
 
     def forget_differences(self, branch: Scope) -> None:
         """Take back certainty about each name that a part which may or may not run has changed."""
@@ -40,6 +51,7 @@ class Scope:
                 self.variables[name] = NUMBER if both else None
         for name in self.functions.keys() | branch.functions.keys():
             self.add_bodies(name, branch.functions.get(name, _NO_FUNCTION))
+        self.left = union(self.left, branch.left)
 
     def add_bodies(self, name: str, bodies: tuple[Node | None, ...]) -> None:
         """Take into account that a name may have these bodies as well."""
@@ -54,6 +66,11 @@ class Scope:
 
 
 _NO_FUNCTION: tuple[Node | None, ...] = (None,)
+
+
+def is_positional(name: str) -> bool:
+    """Return whether a name is that of a positional parameter, or of all of them."""
+    return name == "@" or name.isdecimal()
 
 
 def is_number(value: Word | None) -> bool:

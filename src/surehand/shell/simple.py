@@ -15,7 +15,18 @@ from surehand.shell.path_lists import add_listed_paths, repositories_around
 from surehand.shell.plain import Node, parse_plain
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.record import VERSION_OPTIONS
-from surehand.shell.scope import Context, Directories, Flow, FoundCommand, Scope, change_directory, staying, union
+from surehand.shell.scope import (
+    Context,
+    Directories,
+    Flow,
+    FoundCommand,
+    Scope,
+    change_directory,
+    is_positional,
+    staying,
+    union,
+)
+from surehand.shell.tree import below, child, children, text
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, Wrapper, unwrap
 
@@ -28,6 +39,7 @@ _ENDS = lazy_pattern(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
+_DECLARES = names("declare typeset local")
 _MAX_PLACES = 8
 _TOP = lazy_pattern(r"""(["']?)\$\(git rev-parse --show-toplevel(?: 2> ?/dev/null)?(?: \|\| (?:pwd|echo \.))?\)\1""")
 _READ_OTHERWISE = lazy_pattern(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
@@ -57,6 +69,8 @@ def _run_program(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Con
         # Which of the listed paths a loop reads is said of reads alone: a change of one is none of all of them.
         words = tuple(Word(word.text, "opaque") if _is_read_in(word) else word for word in words)
     walk.keep(words, scope, context)
+    if name in _DECLARES:
+        walk.fault(f"`{name}` behind other words evaluates what it is given")
     if program.is_shell:
         _shell(walk, words, scope, context)
     elif program.runs_input:
@@ -81,9 +95,7 @@ def define(walk: Walk, name: str, body: Node, scope: Scope) -> None:
         walk.fault(f"the function {name} takes the name of a command")
 
 
-def _call(
-    walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], scope: Scope, context: Context
-) -> Flow:
+def _call(walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], scope: Scope, context: Context) -> Flow:
     """Walk each body that the function may have; where it may have none, its name is that of a program."""
     name = words[0].text
     walk.keep(words, scope, context, function=True)
@@ -93,7 +105,7 @@ def _call(
     walk.calling.add(name)
     branches = [scope.copy() for _ in bodies]
     flows = [
-        _run_program(walk, words, branch, context) if body is None else _call_body(walk, body, branch, context)
+        _run_program(walk, words, branch, context) if body is None else _call_body(walk, body, words, branch, context)
         for body, branch in zip(bodies, branches, strict=True)
     ]
     walk.calling.discard(name)
@@ -103,9 +115,36 @@ def _call(
     return Flow(union(*(each.success for each in flows)), union(*(each.failure for each in flows)))
 
 
-def _call_body(walk: Walk, body: Node, scope: Scope, context: Context) -> Flow:
+def _call_body(walk: Walk, body: Node, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
     walk.called.append(body)
-    return walk.statement(body, scope, replace(context.inside(), fed=None))
+    arguments = {name: value for name, value in scope.variables.items() if is_positional(name)}
+    scope.set_arguments(words[1:])
+    declared = {name for each in below(body) for name in _declared_names(each)}
+    hidden = {name: scope.variables.get(name) for name in _declared_first(body)}
+    for name in declared & scope.variables.keys():
+        del scope.variables[name]
+    passed = [(states, len(states)) for states in walk.passed]
+    flow = walk.statement(body, scope, replace(context.inside(), fed=None))
+    for name in walk.unset & hidden.keys():  # `unset` brings out the caller's, which is then assigned to
+        del hidden[name]
+    for each in [scope, *(state for states, before in passed for state in states[before:])]:
+        each.variables |= dict.fromkeys([*declared, *filter(is_positional, each.variables)])
+        each.variables |= {**hidden, **arguments}
+    return flow
+
+
+def _declared_names(node: Node) -> list[str]:
+    is_declaration = node.get("Type") == "DeclClause"
+    return [text(arg, "Name") for arg in children(node, "Args")] if is_declaration else []
+
+
+def _declared_first(body: Node) -> Iterator[str]:
+    """Yield the names that are the function's own from its beginning on: those of its caller stay as they are."""
+    for statement in children(child(body, "Cmd"), "Stmts") if child(body, "Cmd").get("Type") == "Block" else ():
+        names = _declared_names(child(statement, "Cmd"))
+        if text(child(statement, "Cmd"), "Variant") not in _DECLARES or not all(names) or "Redirs" in statement:
+            return
+        yield from names
 
 
 def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope, context: Context) -> Flow:
@@ -247,10 +286,15 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow
     if name in _MOVES:
         there = _directory_after(name, words[1:], scope)
         scope.variables["PWD"] = scope.variables["OLDPWD"] = None
+        scope.left = union(scope.left, scope.directories)
         return Flow(there, scope.directories)
+    if name in ("set", "shift"):
+        scope.set_arguments(_arguments_after(name, words[1:], scope))
     if program_of(name).assigns:
         for changed in _assigned_names(name, words[1:]):
             walk.assign(changed, None, scope)
+            if name == "unset":
+                walk.unset.add(changed)
             if name == "unset" and changed in scope.functions:
                 scope.add_bodies(changed, (None,))  # without a variable of that name, the function is unset
     return staying(scope.directories)
@@ -263,6 +307,8 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Director
         return (None,)
     if not operands:
         return change_directory(scope.directories, scope.variables.get("HOME") if name != "pushd" else None)
+    if operands[0].text == "-" and name == "cd":
+        return scope.left
     if operands[0].text == "-" or operands[0].text.startswith("+"):
         return (None,)
     if operands[0].kind == "opaque" and _TOP.fullmatch(operands[0].text):
@@ -271,6 +317,19 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Director
         tops = (top for directory in scope.directories for top in repositories_around(directory or "/"))
         return union(scope.directories, tuple(tops))  # where git finds none, `cd ""` stays
     return change_directory(scope.directories, operands[0], physical=physical)
+
+
+def _arguments_after(name: str, words: Sequence[Word], scope: Scope) -> tuple[Word, ...] | None:
+    """Return the positional parameters after `set` or `shift`, `None` where they are not known."""
+    before = scope.variables.get("@")
+    items = before.items if before is not None else None
+    if name == "set":
+        modes = not program_of("set").judge("set", words).problem and not any(word.text == "--" for word in words)
+        return items if modes else tuple(words[1:]) if words and words[0].literal and words[0].text == "--" else None
+    by = words[0].text if words else "1"
+    if items is None or len(words) > 1 or not by.isdecimal() or any(word.many for word in items[: int(by)]):
+        return None
+    return items[int(by) :] if int(by) <= len(items) else items
 
 
 def _looks_up(name: str, words: tuple[Word, ...]) -> bool:

@@ -17,6 +17,8 @@ _ESCAPED = lazy_pattern(r"\\.", re.DOTALL)
 _COUNTERS = frozenset(
     ("wc -l", "wc -c", "wc -w", "wc -m", "nproc", "id -u", "id -g", "date +%s", "git rev-list --count HEAD")
 )
+_SMALL = lazy_pattern(r"0|[1-9]\d{0,5}", re.ASCII)
+_MOST_NUMBERS = 64
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 
@@ -199,6 +201,35 @@ def is_plain(node: Node) -> bool:
     """Whether a part of a pipeline is one simple command whose standard output, and nothing else, is the pipe."""
     redirected = any(text(each, "N") != "2" or each["Op"] not in (">", ">>") for each in children(node, "Redirs"))
     return child(node, "Cmd").get("Type") == "CallExpr" and not redirected
+
+
+def counted_by_seq(call: Node) -> list[str]:
+    """Return the numbers that a plain `seq 1 5` prints, nothing where it is something else or counts far."""
+    parts = [children(word, "Parts") for word in children(call, "Args")]
+    words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
+    if (
+        words[:1] != ["seq"]
+        or len(words) not in (2, 3)
+        or call.get("Assigns")
+        or not all(map(_SMALL.fullmatch, words[1:]))
+    ):
+        return []
+    first, last = (int(words[1]), int(words[2])) if len(words) == 3 else (1, int(words[1]))
+    return [str(number) for number in range(first, last + 1)] if last - first < _MOST_NUMBERS else []
+
+
+def find_arrays(tree: Node) -> set[str]:
+    """Return the names that something in a script may make an array of, and some more that commands are given."""
+    found: set[str] = set()
+    for node in below(tree):
+        if node.get("Array") or node.get("Index"):
+            found |= {text(node, "Name"), text(node, "Param")}
+        elif node.get("Type") == "DeclClause" and any(not arg.get("Name") for arg in children(node, "Args")):
+            found |= {text(arg, "Name") for arg in children(node, "Args")}  # with options
+        elif node.get("Type") == "CallExpr":  # `read -a name`, `mapfile name`
+            parts = (part for word in children(node, "Args") for part in children(word, "Parts"))
+            found |= {str(part.get("Value", "")) for part in parts}
+    return found
 
 
 def prints_a_number(substitution: Node) -> bool:

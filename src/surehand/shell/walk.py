@@ -21,7 +21,9 @@ from surehand.shell.tree import (
     child,
     children,
     count_commands,
+    counted_by_seq,
     doubtful_comment,
+    find_arrays,
     hidden_expansion,
     is_plain,
     lines,
@@ -31,7 +33,7 @@ from surehand.shell.tree import (
     text,
 )
 from surehand.shell.word import NUMBER, Word
-from surehand.shell.words import Decoder, odd_parameter
+from surehand.shell.words import Decoder, is_plain_subscript, odd_parameter
 from surehand.shell.wrappers import Wrapper
 
 MAX_DEPTH = 50
@@ -41,6 +43,7 @@ _MAX_NESTED = 400_000
 """Characters of scripts within scripts: a long one that is wrapped many times is read once for each."""
 # To bash a comment ends with its line, whatever stands before the newline; the parser joins the next line to it.
 _CONTINUED_COMMENT = lazy_pattern(r"""(?:^|[\s;&|()<>`{}'"])#[^\n]*\\\n""")
+_DECLARES = lazy_pattern(r"declare|typeset|local")
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
 
@@ -57,11 +60,14 @@ class Walk:
         self.calling: set[str] = set()
         self.called: list[Node] = []  # bodies of functions that were walked for a call
         self.defined: list[tuple[Node, Scope, Context]] = []
+        self.unset: set[str] = set()  # names that some command unsets
+        self.keyed: set[str] = set()  # names that may be associative arrays
+        self.arrays: set[str] = set()  # names that may be arrays of any kind
         self._home = home
         self.decoder = Decoder("", home, self.fault)
         self.seen: set[int] = set()
         self._nested = 0
-        self._passed: list[list[Scope]] = []
+        self.passed: list[list[Scope]] = []
 
     def fault(self, reason: str) -> None:
         """Keep a reason why the script can never be read with certainty."""
@@ -101,6 +107,8 @@ class Walk:
             self.fault("an expansion inside a pattern cannot be read")
         outer = self.decoder, self.seen, self.defined
         self.decoder, self.seen, self.defined = Decoder(source, self._home, self.fault), set(), []
+        if _DECLARES.search(source):
+            self.arrays |= find_arrays(tree)
         flow = staying(scope.directories)
         for line in lines(children(tree, "Stmts")):
             with self.passing() as passed:
@@ -142,9 +150,9 @@ class Walk:
     def passing(self) -> Generator[list[Scope]]:
         """Collect the states after each statement meanwhile: a part that is left half-way ends in one of them."""
         states: list[Scope] = []
-        self._passed.append(states)
+        self.passed.append(states)
         yield states
-        self._passed.pop()
+        self.passed.pop()
 
     # Statements
 
@@ -172,8 +180,8 @@ class Walk:
             self._command(command, scope.copy(), context)
             return staying(scope.directories)
         flow = self._command(command, scope, context)
-        for states in self._passed:
-            states.append(Scope(flow.either or scope.directories, dict(scope.variables), dict(scope.functions)))
+        for states in self.passed:
+            states.append(replace(scope.copy(), directories=flow.either or scope.directories))
         return Flow(flow.failure, flow.success) if node.get("Negated") else flow
 
     def _command(self, node: Node, scope: Scope, context: Context) -> Flow:
@@ -207,7 +215,7 @@ class Walk:
         there = scope.copy()
         found: list[tuple[str, Word]] = []
         for node in nodes:
-            name, value = self._assignment(node, there, context)
+            name, value = self.assignment(node, there, context)
             there.variables[name] = _certain(value)
             found.append((name, value))
         return tuple(found)
@@ -227,6 +235,8 @@ class Walk:
         if len(statements) != 1 or not self.decoder.splits_as_usual:
             return ()
         command = child(statements[0], "Cmd")
+        if is_plain(statements[0]) and (numbers := counted_by_seq(command)):
+            return tuple(map(Word, numbers))
         if next(outermost(command, ("CmdSubst", "ProcSubst")), None) is not None:
             return ()  # each is walked once: twice at every level takes for ever
         piped = pipeline_parts(command) if command.get("Op") == "|" else statements
@@ -242,17 +252,26 @@ class Walk:
 
     # Variables, redirections, substitutions
 
-    def _assignment(self, node: Node, scope: Scope, context: Context) -> tuple[str, Word]:
+    def assignment(self, node: Node, scope: Scope, context: Context) -> tuple[str, Word]:
+        """Return the name that is assigned to, and its value."""
         self.substitutions(node, scope, context)
         name = text(node, "Name")
         array = child(node, "Array")
+        before = scope.variables.get(name)
         subscripts = [node.get("Index"), *(element.get("Index") for element in children(array, "Elems"))]
-        if any(index is not None and not arithmetic.is_number(index) for index in subscripts):
+        given = [index for index in subscripts if index is not None]
+        if not all(is_plain_subscript(index, scope.variables, name) for index in given):
             self.fault("a subscript is evaluated as code")
+        items: list[Word] = []
         for element in children(array, "Elems"):
-            words = self.decoder.words(element["Value"], scope.variables) if element.get("Value") else []
+            words = self.argument(element["Value"], scope, context) if element.get("Value") else []
             self.listed += [(word, scope.directories) for word in words if word.kind == "glob"]
-        if array or node.get("Append") or node.get("Index") is not None:
+            items += words
+        if before is not None and before.keyed and (array or given):
+            return name, before
+        if array and not given and not node.get("Append") and name not in self.keyed:
+            return name, Word(name, "opaque", items=tuple(items))
+        if array or given or node.get("Append"):
             return name, Word(name, "opaque")
         return name, self.decoder.value(node.get("Value"), scope.variables)
 
@@ -304,7 +323,7 @@ class Walk:
                     self.fault("arithmetic on names evaluates their values as code")
                 continue
             if inner["Type"] == "ParamExp":
-                if reason := odd_parameter(inner):
+                if reason := odd_parameter(inner, scope.variables):
                     self.fault(reason)
                 continue
             if inner.get("TempFile") or inner.get("ReplyVar"):
@@ -315,4 +334,5 @@ class Walk:
 def _certain(value: Word | None) -> Word | None:
     if value is not None and value.number:
         return NUMBER
-    return value if value is not None and value.kind != "opaque" else None
+    known = value is not None and (value.kind != "opaque" or value.items is not None or value.keyed)
+    return value if known else None

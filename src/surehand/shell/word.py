@@ -25,6 +25,8 @@ class Word:
     many: Many = ""
     no_flag: bool = False  # a pattern that was looked at: no name it finds begins with a dash
     number: bool = False  # nobody knows which, but a number: no arithmetic on it runs anything, and nothing splits it
+    items: tuple[Word, ...] | None = None  # the words of a list, where it is one and they are known
+    keyed: bool = False  # an associative array for certain: its subscripts are plain text, and not evaluated
 
     @property
     def literal(self) -> bool:
@@ -39,4 +41,5 @@ class Word:
         return not self.no_flag and (not self.fixed or self.fixed[0] == "-")
 
 
+KEYED = Word("an associative array", "opaque", keyed=True)
 NUMBER = Word("a number", "opaque", number=True)

@@ -15,7 +15,7 @@ from surehand.core.frozen import frozen
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic
 from surehand.shell.plain import Node
-from surehand.shell.tree import below, child, children, prints_a_number
+from surehand.shell.tree import below, child, children, prints_a_number, text
 from surehand.shell.word import Kind, Many, Word
 
 _SPECIAL = lazy_pattern(r"[\\*?\[{~]")
@@ -60,12 +60,30 @@ class Decoder:
                 return [Word(text)]
         elif len(parts) > 1 and any(part["Type"] == "ProcSubst" for part in parts):
             self._fault("a process substitution glued to other text")
+        if len(parts) == 1 and (items := self._items(parts[0], names)) is not None:
+            return list(items)
         atoms = list(self._atoms(parts, names))
         expanded = _expand_braces(atoms) if "{" in atoms else [atoms]
         if expanded is None:
             self._fault("a brace expression is odd or too long to be read")
             return [self._opaque(node, many="split")]
         return [self._finish(each, node, names) for each in expanded if each]  # an unquoted word of nothing vanishes
+
+    def _items(self, part: Node, names: Mapping[str, Word | None]) -> tuple[Word, ...] | None:
+        """Return the words that `"$@"` or `"${list[@]}"` stands for, where they are known."""
+        inner = children(part, "Parts") if part["Type"] == "DblQuoted" else [part]
+        if len(inner) != 1 or inner[0]["Type"] != "ParamExp" or not _is_list(inner[0]):
+            return None
+        if inner[0].get("Excl") or _modified(inner[0], False):
+            return None
+        known = names.get(text(inner[0], "Param"))
+        if known is None or known.items is None or odd_parameter(inner[0], names):
+            return None
+        plain = self.splits_as_usual and all(
+            each.literal and each.text and not _SPLITS.search(each.text) and not _MATCHES.search(each.text)
+            for each in known.items
+        )
+        return known.items if part["Type"] == "DblQuoted" or plain else None
 
     def value(self, node: Node | None, names: Mapping[str, Word | None]) -> Word:
         """Return the word on the right of an assignment, or a redirect's: no splitting, no braces."""
@@ -177,7 +195,7 @@ class Decoder:
             return None
         name = words[0][0].get("Value", "")  # as it is written: to read the words of substitutions below takes for ever
         if name == "pwd" and not statements[0].get("Redirs"):
-            return self._value_of("PWD", names, splits)
+            return self._piece_of(names.get("PWD"), splits)
         text = self._heredoc_of_cat(children(statements[0], "Redirs"), names) if name == "cat" and not splits else None
         return None if text is None else Piece(text)
 
@@ -214,19 +232,22 @@ class Decoder:
         return Piece("", "opaque", number=True)
 
     def _parameter(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece:
-        reason = odd_parameter(part)
+        reason = odd_parameter(part, names)
         if reason:
             self._fault(reason)
             return Piece("", "opaque", "split")
         name: str = part["Param"]["Value"]
-        known = None if _modified(part) else self._value_of(name, names, splits)
-        value = None if _modified(part) else names.get(name)
-        number = arithmetic.counts(part) or (self.splits_as_usual and value is not None and value.number)
+        array = names.get(name)
+        value = None if _modified(part) else array
+        if not _modified(part, False) and (at := arithmetic.value_of(part.get("Index") or {}, {})) is not None:
+            value = _item(array, at)
+        known = self._piece_of(value, splits)
+        counts = arithmetic.counts(part) or (bool(part.get("Excl")) and array is not None and array.items is not None)
+        number = counts or (self.splits_as_usual and value is not None and value.number)
         several = (splits and not number) or _is_list(part)
         return known or Piece("", "opaque", "split" if several else "", number=number)
 
-    def _value_of(self, name: str, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
-        known = names.get(name)
+    def _piece_of(self, known: Word | None, splits: bool) -> Piece | None:
         if known is None or known.kind == "opaque":
             return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
@@ -239,9 +260,9 @@ class Decoder:
         return Piece(known.text, known.kind, many, known.no_flag, known.path)
 
 
-def odd_parameter(part: Node) -> str:
+def odd_parameter(part: Node, names: Mapping[str, Word | None]) -> str:
     """Say why a parameter expansion may run code or change something; empty when it only reads a value."""
-    if part.get("Excl"):
+    if part.get("Excl") and not _lists_keys(part, names):
         return "`${!name}` reads a variable whose name is data"
     if part.get("Width") or part.get("IsSet") or part.get("Flags") or part.get("NestedParam") or not part.get("Param"):
         return "an expansion that bash does not know"
@@ -250,20 +271,43 @@ def odd_parameter(part: Node) -> str:
         return "`${name@...}` may evaluate the value of a variable"
     if op in ("=", ":="):
         return "`${name=value}` assigns while it expands"
-    if not _plain_index(part.get("Index")):
+    index = part.get("Index")
+    if index is not None and not _is_all(index) and not is_plain_subscript(index, names, text(part, "Param")):
         return "a subscript is evaluated as code"
     cut = child(part, "Slice")
-    if not all(_plain_index(cut.get(side)) for side in ("Offset", "Length")):
+    if not all(arithmetic.is_number(cut.get(side), names) for side in ("Offset", "Length")):
         return "the offset of a slice is evaluated as code"
     return ""
 
 
-def _plain_index(node: Node | None) -> bool:
-    if node is None:
-        return True
-    if node.get("Type") == "Word" and [part.get("Value") for part in node["Parts"]] in (["@"], ["*"]):
-        return True
-    return arithmetic.is_number(node)
+def _lists_keys(part: Node, names: Mapping[str, Word | None]) -> bool:
+    """Whether `${!name[@]}` is given an array of this script, whose subscripts it is."""
+    array = names.get(text(part, "Param"))
+    known = array is not None and (array.keyed or array.items is not None)
+    return known and _is_all(part.get("Index")) and not _modified(part, False)
+
+
+def _is_all(index: Node | None) -> bool:
+    return [part.get("Value") for part in children(index, "Parts")] in (["@"], ["*"])
+
+
+def is_plain_subscript(index: Node, names: Mapping[str, Word | None], name: str) -> bool:
+    """Return whether a subscript of this name is not evaluated: it is a number, or the text that a key is."""
+    array = names.get(name)
+    if array is None or not array.keyed or index.get("Type") != "Word":
+        return arithmetic.is_number(index, names)
+    return all(part["Type"] in _IN_A_KEY for part in below(index["Parts"]) if "Type" in part)
+
+
+_IN_A_KEY = frozenset(("Lit", "SglQuoted", "DblQuoted", "ParamExp"))
+
+
+def _item(array: Word | None, at: int) -> Word | None:
+    """Return a word of a list; one that stands for several may be any of them, and nobody knows what follows it."""
+    items = array.items if array is not None else None
+    if items is None or not 0 <= at < len(items) or any(word.many for word in items[:at]):
+        return None
+    return items[at] if items[at].many != "split" else None
 
 
 def _is_list(part: Node) -> bool:
@@ -272,8 +316,9 @@ def _is_list(part: Node) -> bool:
     return not part.get("Length") and (index == ["@"] or part["Param"]["Value"] == "@")
 
 
-def _modified(part: Node) -> bool:
-    return any(part.get(key) for key in ("Length", "Exp", "Repl", "Slice", "Index", "Names", "Modifiers"))
+def _modified(part: Node, by_index: bool = True) -> bool:
+    changed = any(part.get(key) for key in ("Length", "Exp", "Repl", "Slice", "Names", "Modifiers"))
+    return changed or (by_index and part.get("Index") is not None)
 
 
 def _bare(text: str) -> Iterator[Atom]:

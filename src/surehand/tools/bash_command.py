@@ -71,7 +71,8 @@ def _encodable(text: str) -> bool:
 
 def understand_call(args: BashArgs, ctx: ToolContext) -> ShellReport:
     """Return what the command means; found out once a call."""
-    return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=os.path.expanduser("~")))
+    home, new_shell = os.path.expanduser("~"), not ctx.options.get("persistent")
+    return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=home, new_shell=new_shell))
 
 
 def is_read_only(args: BashArgs, ctx: ToolContext) -> bool:

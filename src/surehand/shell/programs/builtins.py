@@ -83,11 +83,24 @@ def _judge_unset(words: Sequence[Word]) -> Verdict:
     return Verdict("`unset` evaluates a subscript in a name, or forgets one that programs heed", unreadable=True)
 
 
+def _judge_declare(words: Sequence[Word]) -> Verdict:
+    """Judge names and values; `declare` alone prints all that the shell has, and most options change what a name is."""
+    options = [word for word in words if word.text.startswith(("-", "+"))]
+    given = [word for word in words if word not in options]
+    if any(not word.literal or not re.fullmatch(r"-[aA]", word.text) for word in options) or not given:
+        return Verdict("`declare` with other options than -a and -A, or without a name, is not known to be read-only")
+    if not all(SHELL_VARIABLE.fullmatch((word.fixed or word.text).partition("=")[0]) for word in given):
+        return Verdict("`declare` of a name that is not a plain one", unreadable=True)
+    return Verdict()
+
+
 _SHELL_MODES = names("pipefail errexit nounset xtrace")
 _MODE = lazy_pattern(r"[-+][euxo]+")
 
 
 def _judge_set(words: Sequence[Word]) -> Verdict:
+    if words and words[0].literal and words[0].text == "--":
+        return Verdict()  # sets the positional parameters alone
     if words and all(word.literal and (_MODE.fullmatch(word.text) or word.text in _SHELL_MODES) for word in words):
         return Verdict()
     return Verdict("`set` prints or changes the state of the shell")
@@ -152,12 +165,16 @@ PROGRAMS: tuple[Program, ...] = (
     Program("[[", exit_1_means_no=True, asks=("[[ -v x ]]",)),
     Program("read", kind="neutral", check=by_words(_judge_read), assigns=True, runs=("read -r line",),
             asks=("read -r IFS",)),
-    Program("set", kind="neutral", check=by_words(_judge_set), runs=("set -euo pipefail",), asks=("set -- a",)),
+    Program("set", kind="neutral", check=by_words(_judge_set), runs=("set -euo pipefail", "set -- a b; echo $2"),
+            asks=("set a", "set -- rm x; \"$@\"")),
     Program("unset", kind="silent", check=by_words(_judge_unset), assigns=True, runs=("unset x",),
             asks=("unset -n x",)),
     Program("export", kind="silent", heeds_variables=False, assigns=True, runs=("export LC_ALL=C",),
             asks=("export -f f",)),
-    Program("declare", aliases=("typeset", "local", "readonly"), assigns=True, asks=("declare -t x",)),
+    Program("declare", aliases=("typeset", "local"), kind="neutral", check=by_words(_judge_declare), assigns=True,
+            heeds_variables=False, runs=("declare -A m=([a]=1)", "declare -a xs=(1 2)"),
+            asks=("declare -t x", "declare -p", "declare PATH=.", "declare -i n=3", "declare x='(1)'")),
+    Program("readonly", assigns=True, asks=("readonly x",)),
     Program("cd", kind="neutral", reads="-LPe@ * @anything", heeds_variables=False, runs=("cd src",)),
     Program("pushd", aliases=("popd",), kind="neutral", reads="-n @anything", runs=("pushd src", "popd"),
             asks=("pushd --output=out a.txt",)),
