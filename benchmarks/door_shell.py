@@ -103,12 +103,13 @@ def _only_reported(command: str, folder: Path) -> None:
     received = messages.receive(ours)
     assert received is not None
     [listener] = received[1]
-    with tempfile.TemporaryDirectory() as log, select.epoll() as poll:
+    with tempfile.TemporaryDirectory() as log:
         journal = ChangeRecorder({}, os.open(log, os.O_RDONLY | os.O_DIRECTORY), [])
         journal.finish()  # what follows belongs to no list
         journal.listen(listener)
-        poll.register(listener, select.EPOLLIN)
-        while all(events & select.EPOLLIN and journal.answer(listener) for _, events in poll.poll()):
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        while all(events & select.POLLIN and journal.answer(listener) for _, events in poll.poll()):
             pass
     os.close(listener)
     os.waitpid(pid, 0)

@@ -26,7 +26,6 @@ else:
 _KILL = 9
 _LET_GO = "the program let go of it"
 _WATCH_S = 0.25
-_EVENTS = 8
 _LOOKS_A_SECOND = 4
 _MOST_LOOKED_AT = 64
 # System calls in which a process waits for input: read and readv; poll, select, epoll and their variants.
@@ -211,19 +210,18 @@ class Supervisor:
 
     def _watch(self, words: _socket.socket) -> None:
         """Wait for the command's end, doing what the program and the change_log ask meanwhile."""
-        with select.epoll() as poll:  # the kernel keeps whom it waits for: a command may report ten thousand times
-            # Only the first word of a recorded command is waited for; the end of the line, when it becomes the command,
-            # would wake us for nothing, and why it could not is heard after its end.
-            spoken = (words.fileno(),) if self.recorder else ()
-            for end in (self.line.fileno(), self.wake, *spoken):
-                poll.register(end, select.EPOLLIN)
-            self._serve_command(words, poll)
-
-    def _serve_command(self, words: _socket.socket, poll: select.epoll) -> None:
+        # No epoll: it wakes us on another core, if one is idle, whatever the listener asks for; that doubles the time
+        # of a command that changes many files.
+        poll = select.poll()
+        # Only the first word of a recorded command is waited for; the end of the line, when it becomes the command,
+        # would wake us for nothing, and why it could not is heard after its end.
+        spoken = (words.fileno(),) if self.recorder else ()
+        for end in (self.line.fileno(), self.wake, *spoken):
+            poll.register(end, select.POLLIN)
         self._collect()
         next_look = time.monotonic() + _WATCH_S
         while self.ended is None:
-            events = poll.poll(_WATCH_S, _EVENTS)
+            events = poll.poll(_WATCH_S * 1000)
             if time.monotonic() >= next_look:
                 self._look()
                 next_look = time.monotonic() + _WATCH_S
@@ -238,13 +236,13 @@ class Supervisor:
                 else:
                     self._obey(poll)
 
-    def _answer(self, poll: select.epoll, event: int) -> None:
+    def _answer(self, poll: select.poll, event: int) -> None:
         assert self.recorder is not None
         # Once nobody is left to report it says so without end, while the last of them is still on its way out.
-        if not event & select.EPOLLIN or not self.recorder.answer(self.listener):
+        if not event & select.POLLIN or not self.recorder.answer(self.listener):
             poll.unregister(self.listener)
 
-    def _obey(self, poll: select.epoll) -> None:
+    def _obey(self, poll: select.poll) -> None:
         """Do what the program asks."""
         match messages.receive(self.line):
             case None:
@@ -260,7 +258,7 @@ class Supervisor:
             case _:
                 pass
 
-    def _hear(self, words: _socket.socket, poll: select.epoll | None) -> bool:
+    def _hear(self, words: _socket.socket, poll: select.poll | None) -> bool:
         """The child sends the descriptor of its change_log, or why it could not become the command."""
         match messages.receive(words):
             case None:
@@ -273,7 +271,7 @@ class Supervisor:
                     self.recorder.listen(listener)
                 if poll:
                     poll.unregister(words.fileno())
-                    poll.register(listener, select.EPOLLIN)
+                    poll.register(listener, select.POLLIN)
             case ("failed", str(what), int(number)), _:
                 self.error = (what, number)
             case _:
