@@ -63,3 +63,16 @@ async def test_whoever_watches_sees_how_far_the_recording_of_many_changes_has_co
         done = await app.call("Bash", {"command": "touch a{1..12}"})
         assert done.ok, done.output
     assert seen == [(5, 12), (10, 12)]
+
+
+async def test_what_is_kept_of_a_file_leaves_its_time_of_access_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("one\n")
+    os.utime(file, ns=(0, file.stat().st_mtime_ns))
+    async with scratch_app(tmp_path) as app:
+        done = await app.call("Bash", {"command": "echo two >> notes.txt"})
+        assert done.ok, done.output
+        assert done.undo is not None
+        assert file.stat().st_atime_ns == 0
+        assert (await app.call("Undo", {})).ok
+    assert file.read_text() == "one\n"

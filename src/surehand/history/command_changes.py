@@ -39,6 +39,8 @@ LATE: Final = "recorded late"
 """The note of a change that was brought in after its command had ended: what others did since may be part of it."""
 _BLOCK: Final = 1 << 20
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNNOTICED: Final = getattr(os, "O_NOATIME", 0)
+"""A time of access that moves is written to the disk, which takes longer than reading a small file."""
 _AT_ONCE: Final = 1 << 20
 """Bytes of small contents that are brought into the database together."""
 
@@ -345,7 +347,10 @@ def _content(path: str, size: int, *, whole: bool) -> tuple[str, int, bytes]:
 
     `size` is what its status says: a small file of that size is read at once, without asking for its end.
     """
-    descriptor = os.open(path, _READING)
+    try:
+        descriptor = os.open(path, _READING | _UNNOTICED)
+    except PermissionError:  # a file of somebody else
+        descriptor = os.open(path, _READING)
     try:
         block = os.read(descriptor, min(size, SMALL_BYTES) + 1)
         if len(block) == size:

@@ -94,6 +94,7 @@ class Contents:
             for digest, data in contents.items()
             if digest not in self.known
         ]
+        rows.sort()  # rows that follow one another share their pages
         before = self.total()
         self._database.executemany(_INSERT, rows)
         self.added += self.total() - before

@@ -74,16 +74,23 @@ def prctl(option: int, argument: int = 0, third: int = 0) -> int:
 _read_buffer = ctypes.create_string_buffer(4096)
 _read_view = memoryview(_read_buffer).cast("B")
 _read_places = (ctypes.c_size_t * 4)(ctypes.addressof(_read_buffer))
-_HERE, _THERE = ctypes.addressof(_read_places), ctypes.addressof(_read_places) + 2 * ctypes.sizeof(ctypes.c_size_t)
-_libc.process_vm_readv.restype = ctypes.c_ssize_t
-_libc.process_vm_readv.argtypes = (ctypes.c_int, *[ctypes.c_size_t] * 5)
+# Made once: to convert them for each of ten thousand calls takes a quarter of its time.
+_read_arguments = (
+    ctypes.c_void_p(ctypes.addressof(_read_places)),
+    ctypes.c_ulong(1),
+    ctypes.c_void_p(ctypes.addressof(_read_places) + 2 * ctypes.sizeof(ctypes.c_size_t)),
+    ctypes.c_ulong(1),
+    ctypes.c_ulong(0),
+)
+_readv = _libc.process_vm_readv
+_readv.restype = ctypes.c_ssize_t
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
     """Return up to `size` bytes (4,096 at most, within a page) of the memory of a process."""
     _read_places[1] = _read_places[3] = size
     _read_places[2] = address
-    read = _libc.process_vm_readv(pid, _HERE, 1, _THERE, 1, 0)
+    read = _readv(pid, *_read_arguments)
     if read > 0:
         return _read_view[:read].tobytes()
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # where the call is not to be had

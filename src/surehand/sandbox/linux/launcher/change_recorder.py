@@ -31,7 +31,7 @@ _ANSWER = 0xC0182101
 _SET_FLAGS = 0x40082104
 _SYNC_WAKE_UP = 1
 _CONTINUE = 1
-_REQUEST = Struct("<QIIiIQ6Q")  # id, process, flags, number of the call, architecture, instruction, six arguments
+_REQUEST = Struct("<QI4xi12x6Q")  # id, process, number of the call, six arguments
 _REPLY = Struct("<QqiI")
 RECORD_HEAD = Struct("<II")
 SMALL_BYTES = 64 * 1024
@@ -58,6 +58,8 @@ _FICLONE = 0x40049409
 _DOTS = (b"", b".", b"..")
 _EBUSY = 16
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNNOTICED = _READING | os.O_NOATIME
+"""How a file is read that is ours: its time of access is not ours to move, and would be written to the disk."""
 _CLONES = (NUMBERS.get("clone"), NUMBERS.get("clone3"))
 
 # Which arguments of a call name files: (folder's descriptor or None, path, whether the last link is followed).
@@ -205,7 +207,7 @@ class ChangeRecorder:
             fcntl.ioctl(listener, _RECEIVE, request)
         except OSError as problem:
             return problem.errno == 2  # the process was killed while it waited
-        id, pid, _, number, _, _, *arguments = _REQUEST.unpack(request)
+        id, pid, number, *arguments = _REQUEST.unpack(request)
         refused = 0
         try:
             if number in _CLONES:
@@ -268,10 +270,10 @@ class ChangeRecorder:
             real = self._real(folder)
         else:
             real = os.readlink(b"/proc/%d/cwd" % pid if at == _AT_CWD else b"/proc/%d/fd/%d" % (pid, at))
-            path = real + b"/" + path
-            folder, _, name = path.rstrip(b"/").rpartition(b"/")
-            if folder != real:  # what the kernel says of an open folder is its real path already
-                real = self._real(folder)
+            name, path = path, real + b"/" + path
+            if b"/" in name:  # otherwise: what the kernel says of an open folder is its real path already
+                folder, _, name = path.rstrip(b"/").rpartition(b"/")
+                real = real if folder == real else self._real(folder)
         found = os.path.realpath(path) if name in _DOTS else real.rstrip(b"/") + b"/" + name
         if not follow and not found.startswith(self.roots):
             return b"", None
@@ -328,7 +330,7 @@ class ChangeRecorder:
     def _small(self, path: bytes, size: int) -> bytes | None:
         """Return the content of a file of this size that may be copied; None for any other."""
         try:
-            source = os.open(path, _READING)
+            source = _open_unnoticed(path)
         except OSError:
             return None
         try:
@@ -380,7 +382,7 @@ class ChangeRecorder:
                 return kept
             except OSError:
                 pass  # another file system, or a file of somebody else
-        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        source = _open_unnoticed(path)
         target = -1
         try:
             size = os.fstat(source).st_size
@@ -430,6 +432,14 @@ def _seal(list: int) -> None:
         os.fchmod(list, 0o400)
     except OSError:
         pass  # it counts as cut off
+
+
+def _open_unnoticed(path: bytes) -> int:
+    """Open a file for reading; its time of access stays, unless it is somebody else's."""
+    try:
+        return os.open(path, _UNNOTICED)
+    except PermissionError:
+        return os.open(path, _READING)
 
 
 def _clone(source: int, target: int) -> bool:
