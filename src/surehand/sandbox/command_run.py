@@ -17,6 +17,8 @@ _F_SETPIPE_SZ: Final = 1031
 _MUCH: Final = 1 << 18
 """Bytes after which a stream counts as a flood: it gets a larger pipe, and is looked at when that has filled."""
 _PAUSE_S: Final = 0.001
+_FIRST_LOOK_S: Final = 0.004
+"""How long what a command prints first waits in its pipe."""
 
 
 class CommandRun:
@@ -104,7 +106,8 @@ class CommandRun:
         reader, writer = os.pipe()
         self._feeds[reader], self._taken[reader] = feed, 0
         os.set_blocking(reader, False)
-        self._loop.add_reader(reader, self._read, reader)
+        # Most commands have ended by then, and what they printed is taken at once: three turns of the loop less.
+        self._timers.append(self._loop.call_later(_FIRST_LOOK_S, self._resume, reader))
         return writer
 
     def drain(self) -> None:
