@@ -25,6 +25,7 @@ WORTHWHILE: Final = 700
 _FOR_A_RULE: Final = 6
 """The same for each rule."""
 CLEAN_LIMIT: Final = 1 << 15
+"""Names remembered. Where there are more, most come once, and to remember one takes longer than to look at it."""
 _TOKENS: Final = lazy_pattern(rb"\\(.)|(\[[\w.]+\])|(\?|\[[\w.-]+\])|(\*+)|(\[.*)|(.)", re.DOTALL)
 _ANY: Final = b"[^/]"
 _END: Final = b"(?=/)"
@@ -57,16 +58,19 @@ class Sieve:
             self._compile()
         if folder.fold or (self._open and any(folder.prefix.startswith(lead, skip) for skip, lead in self._open)):
             return names
-        if self._clean.issuperset(names):
+        remembers = len(self._clean) < CLEAN_LIMIT
+        if remembers and self._clean.issuperset(names):
             return ()
-        unknown = set(names) - self._clean
+        unknown = set(names) - self._clean if remembers else names
         written = b"/%b/" % b"/".join(unknown)
         text = written.lower()
         backwards = text[::-1]
-        found = {name for each in self._expressions for name in each.find(written, text, backwards)}
-        if len(self._clean) > CLEAN_LIMIT:
-            self._clean = set()
-        self._clean |= unknown - found
+        found: set[bytes] = set()
+        for each in self._expressions:
+            if each.fit(text, backwards):
+                found.update(each.find(written, text, backwards))
+        if remembers:
+            self._clean |= set(unknown) - found
         return found
 
     def _compile(self) -> None:
@@ -104,6 +108,14 @@ class _Expressions:
         self._backward = _compile(tuple(reversed(each)) for each in end)
         parts = sorted(map(re.escape, inside))
         self._inside = re.compile(b"|".join(parts)) if parts else None
+
+    def fit(self, text: bytes, backwards: bytes) -> bool:
+        """Whether there is anything to find; mostly there is not."""
+        return (
+            (self._forward is not None and self._forward.search(text) is not None)
+            or (self._backward is not None and self._backward.search(backwards) is not None)
+            or (self._inside is not None and self._inside.search(text) is not None)
+        )
 
     def find(self, written: bytes, text: bytes, backwards: bytes) -> Iterator[bytes]:
         """Yield the names, as written, that were found in the text in lower case, or in that read backwards."""
