@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ for _ in sys.stdin:
 """
 
 
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+SKIPPED = frozenset({".git", "__pycache__"})
+"""Folders that the checkout's own rules leave out."""
+EXCLUDED = frozenset({"node_modules", "vendor", "dist", "build"})
+"""Folders that listings leave out beside those."""
+FIRST_FLOOR = "floor: rg, and read each folder"
+
+
 def _peers(folder: Path, job: str) -> tuple[Peer, ...]:
     scripts = {"vibe": (VIBE_PACKAGES, VIBE), "kimi": (KIMI_PACKAGES, KIMI)} if job == "grep" else {}
     return (
@@ -84,7 +93,7 @@ def rows(harness: Harness) -> None:
     first = _First(large)
     harness.compare(
         "Grep 31k files, first call",
-        [("rg", bare), ("floor: rg, and read each folder", lambda: _read_folders(large, bare)), ("surehand", first)],
+        [("rg", bare), (FIRST_FLOOR, lambda: _read_folders(large, program())), ("surehand", first)],
         goal="<= 1.15",
         between=first.open,
     )
@@ -97,10 +106,11 @@ def rows(harness: Harness) -> None:
         )
     command = str(Path(sys.executable).parent / "surehand")
     line = [command, "tools", "invoke", "Grep", "--args", f'{{"pattern": "{RARE}"}}']
-    start = [command, "tools", "invoke", "time.now", "--args", "{}"]
+    start = process(command, "tools", "invoke", "time.now", "--args", "{}", cwd=str(large))
+    floor = (f"{FIRST_FLOOR}, after a start", lambda: (start(), _read_folders(large, program())))
     harness.compare(
         "Grep 31k files, command line",
-        [("rg", bare), ("a cold start alone", process(*start, cwd=str(large))), ("surehand", _run(line, large))],
+        [("rg", bare), ("a cold start alone", start), floor, ("surehand", _run(line, large))],
         goal="1.15+start",
         rounds=7,
     )
@@ -109,7 +119,12 @@ def rows(harness: Harness) -> None:
         found = app.calling("Glob", pattern="**/*.{py,pyi,h,md}")
         harness.compare(
             "Glob, newest first, 20k hits",
-            [("rg --files", listed), *_glob_floors(large, program()), *others, ("surehand", found)],
+            [
+                ("rg --files", listed),
+                *_glob_floors(large, program(), (".py", ".pyi", ".h", ".md")),
+                *others,
+                ("surehand", found),
+            ],
             goal="<= 2.0",
         )
         for name, args in (("Grep", {"pattern": RARE}), ("Grep", {"pattern": COMMON}), ("Glob", {"pattern": "**/*"})):
@@ -143,7 +158,11 @@ def _hundred_thousand(harness: Harness, program: str) -> None:
         ours = app.calling("Glob", pattern="**/*")
         harness.compare(
             f"Glob, newest first, {count:,} files",
-            [("rg --files", run_rg(program, folder, "--files")), *_glob_floors(folder, program), ("surehand", ours)],
+            [
+                ("rg --files", run_rg(program, folder, "--files")),
+                *_glob_floors(folder, program, ("",)),
+                ("surehand", ours),
+            ],
             goal="<= 2.5",
             rounds=5,
             warm=1,
@@ -179,21 +198,32 @@ class _First:
         self._app.close()
 
 
-def _read_folders(folder: Path, search: Any) -> None:
-    """The floor of a search that knows git's rules better than `rg`: it must have seen every folder."""
-    search()
-    waiting = [os.fsencode(folder)]
+def _read_folders(folder: Path, program: str) -> None:
+    """The floor of a search that knows git's rules better than `rg`: it must have seen every folder meanwhile."""
+    command = [program, "--no-config", "--hidden", "--glob=!.git", "-n", RARE, "."]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL):
+        for _ in _folders(folder):
+            pass
+
+
+def _folders(folder: Path, skipped: frozenset[str] = SKIPPED) -> Iterator[tuple[int, list[str]]]:
+    """Read every folder as a walk that follows no link must, and yield it, open, with its files."""
+    waiting = [os.open(folder, os.O_RDONLY)]
     while waiting:
-        with os.scandir(waiting.pop()) as found:
-            waiting += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+        opened = waiting.pop()
+        entries = list(os.scandir(opened))
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        yield opened, [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        waiting += [os.open(name, FOLDER, dir_fd=opened) for name in names if name not in skipped]
+        os.close(opened)
 
 
 def _name_files(folder: Path, program: str, pattern: str) -> None:
-    """The floor of a search that reads exactly what was opened: a list, the files held open, `rg` on all of them."""
+    """The floor of a search that reads exactly what was opened: a list, the files held open, `rg` among them."""
     places = [Path(place, name) for place, _, names in os.walk(folder) for name in names if ".git" not in place]
     held = [os.open(place, os.O_RDONLY) for place in places]
-    command = [program, "--no-config", "-n", pattern, "--", *(f"/proc/self/fd/{fd}" for fd in held)]
-    subprocess.run(command, stdout=subprocess.PIPE, pass_fds=held, check=False)
+    command = [program, "--no-config", "--no-ignore", "--follow", "-n", pattern, "--", *map(str, held)]
+    subprocess.run(command, cwd="/proc/self/fd", stdout=subprocess.PIPE, pass_fds=held, check=False)
     for fd in held:
         os.close(fd)
 
@@ -202,18 +232,27 @@ def _run(words: list[str], folder: Path) -> Any:
     return lambda: subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=True)
 
 
-def _glob_floors(folder: Path, program: str) -> list[tuple[str, Any]]:
-    """The floors of what Glob does (list, look at the time of each, sort): in Python, and `rg` alone."""
+def _glob_floors(folder: Path, program: str, ends: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """The floors of what Glob does (list, look at the time of each hit, sort): in Python, and `rg` alone."""
     command = [program, "--no-config", "--hidden", "--glob=!.git", "--files", "."]
 
     def stat_and_sort() -> list[tuple[int, bytes]]:
-        names = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False).stdout.split(b"\n")[:-1]
+        listed = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, check=False).stdout.split(b"\n")[:-1]
         top = os.open(folder, os.O_RDONLY)
-        found = [(os.stat(name, dir_fd=top).st_mtime_ns, name) for name in names]
+        found = [(os.stat(name, dir_fd=top).st_mtime_ns, name) for name in listed if os.fsdecode(name).endswith(ends)]
         os.close(top)
         return sorted(found, reverse=True)
 
+    def walk_and_stat() -> list[int]:
+        found: list[int] = []
+        for opened, names in _folders(folder, SKIPPED | EXCLUDED):
+            found += [
+                os.stat(name, dir_fd=opened, follow_symlinks=False).st_mtime_ns for name in names if name.endswith(ends)
+            ]
+        return sorted(found, reverse=True)
+
     return [
+        ("floor: read folders, stat, sort", walk_and_stat),
         ("floor: rg --files, stat, sort", stat_and_sort),
         ("floor: rg --files --sortr=modified", run_rg(program, folder, "--files", "--sortr=modified")),
     ]
