@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, mark_stderr, truncate_bytes, width
+from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, mark_stderr, truncate_bytes
 
 
 def printed(*parts: bytes, limit: int = 1000, file: Path | None = None) -> Stream:
@@ -166,10 +166,6 @@ def test_marks_never_take_a_text_over_its_limit() -> None:
 def test_stderr_lines_are_marked() -> None:
     assert mark_stderr("a\nb\n") == "[stderr] a\n[stderr] b"
     assert mark_stderr("") == ""
-
-
-def test_full_width_characters_count_two_columns() -> None:
-    assert (width("abc"), width("日本"), width("e\u0301")) == (3, 4, 1)
 
 
 def test_new_output_is_told_apart_from_what_was_seen() -> None:

@@ -302,16 +302,6 @@ def _add_stray_note(text: str, stray: int) -> str:
     return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{stray_note(stray)}\n"
 
 
-def width(text: str) -> int:
-    """Return the columns a text takes on a terminal: two for full-width characters, none for those that combine."""
-    if text.isascii():
-        return len(text)
-    from wcwidth import wcswidth
-
-    columns = wcswidth(text)
-    return columns if columns >= 0 else len(text)
-
-
 def mark_stderr(text: str) -> str:
     """Return stderr as it stands in the output a model reads: each line marked."""
     return "\n".join(f"[stderr] {line}" for line in text.rstrip("\n").split("\n")) if text else ""

@@ -39,8 +39,6 @@ _COLUMNS: Final = (
     " main_session, turn, note, compensation, parts"
 )
 VERSION: Final = 3
-_OF_TABLES: Final = 2
-"""The schema version of the tables above."""
 _SCHEMA_3: Final = """
 CREATE INDEX change_kind ON change(kind, state);
 CREATE INDEX change_done ON change(number) WHERE state = 'done' AND kind != 'undo';

@@ -174,7 +174,6 @@ class Decision:
     rule: Rule | None
     decided_at: bytes
     """The path or the folder above it that the rule fits, from the top."""
-    top: bytes
 
     @property
     def ignored(self) -> bool:
@@ -188,20 +187,20 @@ def explain(path: bytes, *, stop: bytes | None = None, is_dir: bool | None = Non
     repository = find_repository(parent)
     top = repository.top if repository else stop if stop and _is_below(parent, stop) else parent
     if path == top:
-        return Decision(path, None, b"", top)
+        return Decision(path, None, b"")
     folder = folder_at(top, stop)
     *above, name = _names_between(top, path)
     for each in above:
         rule = folder.decide(each, True)
         if rule is not None and not rule.negated:
-            return Decision(path, rule, folder.prefix + each, top)
+            return Decision(path, rule, folder.prefix + each)
         folder = folder.child(each)
     rule = folder.decide(name, _is_folder(path) if is_dir is None else is_dir)
     if is_dir and (rule is None or rule.negated) and git_dir_of(path) is None:
         # Asked about `name/`, git compares that very text too: `name/**` fits it. Beside that it names no rule, not
         # even the one that takes the folder back, which is worth knowing.
         rule = folder.child(name).decide(b"", _is_folder(path)) or rule
-    return Decision(path, rule, folder.prefix + name, top)
+    return Decision(path, rule, folder.prefix + name)
 
 
 def _outer_rules(repository: Repository | None) -> Chain:

@@ -311,13 +311,7 @@ def keyless(url: str = KEYLESS_URL) -> Engine:
         parameters = {"q": query} | ({"s": str(page * 30), "dc": str(page * 30 + 1)} if page else {})
         return Ask(url, parameters)
 
-    return Engine(
-        "keyless",
-        ask,
-        _read_keyless_page,
-        _KEYLESS_PER_PAGE,
-        {403: "DuckDuckGo refuses programs from here; use another engine."},
-    )
+    return Engine("keyless", ask, _read_keyless_page, _KEYLESS_PER_PAGE, _KEYLESS_REFUSALS)
 
 
 def _read_keyless_page(reply: Reply) -> list[Found]:
