@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser, Namespace
 
 from surehand import config
 from surehand.cli import render
-from surehand.config import PROJECT_FILE
 from surehand.policy.trust import is_trusted
 from surehand.state import locations
 
@@ -29,9 +29,7 @@ def run(options: Namespace) -> int:
 
 
 def _set(options: Namespace) -> int:
-    from surehand.config import set_value  # lazy: config, 25 ms
-
-    file, value = set_value(options.key, options.value)
+    file, value = config.set_value(options.key, options.value)
     told = json.dumps(value, ensure_ascii=False)
     render.facts(options, {"key": options.key, "value": value, "file": file}, f"{options.key} = {told}, in {file}")
     return 0
@@ -49,11 +47,9 @@ def _show(options: Namespace) -> int:
 
 
 def _paths(options: Namespace) -> int:
-    import os
-
     places = {
         "user settings": locations.user_settings(),
-        "project settings": os.path.join(options.cwd, PROJECT_FILE),
+        "project settings": os.path.join(options.cwd, config.PROJECT_FILE),
         "state": locations.home(),
         "state of this workspace": locations.workspace_state(options.cwd),
     }

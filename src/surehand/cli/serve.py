@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -82,14 +83,8 @@ def run(options: Namespace) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return session.run(_http(options) if options.http is not None else _stdio(options))
-    except _cancelled_error():
+    except asyncio.CancelledError:
         return 0
-
-
-def _cancelled_error() -> type[BaseException]:
-    from asyncio import CancelledError
-
-    return CancelledError
 
 
 def _serving(options: Namespace) -> Any:

@@ -15,7 +15,8 @@ from functools import lru_cache
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
 from surehand.core.text import lazy_pattern
-from surehand.policy.paths import ResolvedPath, Roots, below, fold_name
+from surehand.files.paths import is_beneath
+from surehand.policy.paths import ResolvedPath, Roots, fold_name
 from surehand.state import locations
 
 
@@ -73,7 +74,7 @@ def path_floor(
 
 
 def _ssh(name: str, roots: Roots) -> str:
-    return "ssh keys are out of reach" if below(fold_name(name), fold_name(f"{roots.home}/.ssh")) else ""
+    return "ssh keys are out of reach" if is_beneath(fold_name(name), fold_name(f"{roots.home}/.ssh")) else ""
 
 
 def _kept_from_change(name: str, roots: Roots) -> str:
@@ -89,7 +90,7 @@ def _kept_from_change(name: str, roots: Roots) -> str:
         return "devices and disks are out of reach"
     if plain in _start_files(roots.home):
         return "shell start files are changed by people alone"
-    if any(below(plain, start) for start in _SYSTEM_START):
+    if any(is_beneath(plain, start) for start in _SYSTEM_START):
         return "shell start files are changed by people alone"
     return ""
 
@@ -102,7 +103,9 @@ def own_state(name: str, roots: Roots) -> bool:
     """Return whether a path lies in Surehand's own state or settings."""
     for own in _own_folders(os.environ.get("SUREHAND_HOME"), roots.home):
         # A worktree that lives below the state folder is a root of its own, and work goes on inside it.
-        if below(name, own) and not any(below(root, own) and below(name, root) for root in (*roots.given, *roots.real)):
+        if is_beneath(name, own) and not any(
+            is_beneath(root, own) and is_beneath(name, root) for root in (*roots.given, *roots.real)
+        ):
             return True
     return False
 
@@ -129,9 +132,9 @@ def _whole(place: ResolvedPath, roots: Roots) -> str:
     for name in place.names:
         if name == "/" or name in _SYSTEM:
             return f"{name} as a whole is out of reach"
-        if name == roots.home or below(roots.home, name):
+        if name == roots.home or is_beneath(roots.home, name):
             return "the home folder as a whole is out of reach"
-        if any(below(root, name) for root in (*roots.given, *roots.real)):
+        if any(is_beneath(root, name) for root in (*roots.given, *roots.real)):
             return "the workspace as a whole is out of reach"
     return ""
 

@@ -25,10 +25,11 @@ from surehand.core.effects import (
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
+from surehand.files.paths import is_beneath
 from surehand.policy.book import Matching, why_git_obeys
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
-from surehand.policy.paths import PathPattern, ResolvedPath, below, fold_name
+from surehand.policy.paths import PathPattern, ResolvedPath, fold_name
 from surehand.policy.projects import project_problem, record_of, repository_problem
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, host_guard, plain_host
 from surehand.policy.suggest import suggestion
@@ -311,7 +312,7 @@ def _of_no_matter(effect: PathEffect, place: ResolvedPath, request: Request) -> 
     neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
     if neutral and not isinstance(effect, DeletePath):
         return f"{place.given} is no file"
-    if reads and not place.inside and below(place.real, kept_output(request.workspace)):
+    if reads and not place.inside and is_beneath(place.real, kept_output(request.workspace)):
         return "it is the kept output of a command of this workspace"
     return ""
 
@@ -397,7 +398,7 @@ def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> s
     files = rules.trusted_files
     if place.real in files:
         return place.given
-    return next((path for path in sorted(files) if below(path, place.real)), "") if effect.recursive else ""
+    return next((path for path in sorted(files) if is_beneath(path, place.real)), "") if effect.recursive else ""
 
 
 def _lists(command: RunCommand | None) -> bool:

@@ -19,7 +19,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
-from surehand.files.paths import real_path
+from surehand.files.paths import is_beneath, real_path
 
 if TYPE_CHECKING:
     from surehand.files.opening import SecretLinks
@@ -114,14 +114,9 @@ def _real_path_of_many(path: str, folders: dict[str, str]) -> str:
 
 def _within(path: str, folders: Sequence[str]) -> bool:
     for folder in folders:  # noqa: SIM110  # half the time of `any`, and asked for every path that is judged
-        if below(path, folder):
+        if is_beneath(path, folder):
             return True
     return False
-
-
-def below(path: str, folder: str) -> bool:
-    """Return whether `path` is `folder` or lies below it, component by component; all is below the empty name."""
-    return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
 @frozen
@@ -142,10 +137,11 @@ class PathPattern:
     def matches(self, path: str) -> bool:
         """Whether the pattern covers a path."""
         path = fold_name(path) if self.generous else path
-        if any(below(path, anchor) for anchor in self.anchored):
+        if any(is_beneath(path, anchor) for anchor in self.anchored):
             return True
         if any(
-            below(path, folder) and f"/{literal}/" in path[len(folder) :] + "/" for folder, literal in self.floating
+            is_beneath(path, folder) and f"/{literal}/" in path[len(folder) :] + "/"
+            for folder, literal in self.floating
         ):
             return True
         return self.expression is not None and self.expression.match(path) is not None
@@ -153,7 +149,7 @@ class PathPattern:
     def touches_below(self, folder: str) -> bool:
         """Return whether something below `folder` may match: what a recursive change of it would change."""
         folder = fold_name(folder) if self.generous else folder
-        return any(below(start, folder) for start in self.starts)
+        return any(is_beneath(start, folder) for start in self.starts)
 
     def names(self, component: str) -> bool:
         """Return whether the pattern spells out `component` (no wildcard), and so was written for it."""

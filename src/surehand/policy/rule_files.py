@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from surehand.core.effects import Effect, RunCommand
 from surehand.core.errors import RuleError, StateError
-from surehand.policy.paths import Roots, below, compile_pattern, pattern_key
+from surehand.files.paths import is_beneath
+from surehand.policy.paths import Roots, compile_pattern, pattern_key
 from surehand.policy.rules import VERDICTS, Origin, Rule, RuleSource, Verdict, parse_line, parse_rule, plain_host
 from surehand.state import locations
 from surehand.state.json_file import mode_of, write_private
@@ -228,7 +229,7 @@ def rules_in_force(settings: Settings, workspace: str, command_line: Sequence[st
 def _user_rules(workspace: str) -> dict[Key, Rule]:
     path = locations.user_settings()
     real = os.path.realpath(path)
-    if os.path.islink(path) and below(real, os.path.realpath(workspace)):
+    if os.path.islink(path) and is_beneath(real, os.path.realpath(workspace)):
         raise RuleError(f"{path} is a link into the workspace; an agent working there could change its own rules")
     return {(rule.verdict, rule.text): rule for rule in read_rules(real, "user")}
 
