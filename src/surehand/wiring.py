@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -331,8 +332,6 @@ async def ask_model(
 
 def run_beside(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     """Run something beside the calls until `stack` is closed."""
-    import asyncio
-
     task = asyncio.create_task(work)
 
     async def end() -> None:

@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from acp import RequestError, schema
@@ -158,8 +159,6 @@ class Conversation:
             self.updates.send(convert.agent_text(said))
             return None
         if kept := self._commands.get(name):
-            from dataclasses import replace
-
             message = replace(message, text=kept.prompt(rest.strip()))
         outcome = await self.loop.ask(await add_mentioned(self.app, message))
         if not outcome.answered and outcome.stop not in ("max_tokens", "refusal"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.agent.loop import Outcome
@@ -101,8 +103,6 @@ async def _ask(options: Namespace, question: str) -> int:
 
 
 async def _report_answer(options: Namespace, app: Surehand, model: Model, choice: Choice, question: str) -> int:
-    from asyncio import CancelledError
-
     screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None:
         app.approver = Deferred(app.approver, screen)
@@ -137,8 +137,6 @@ def _read_shape(path: str | None) -> OutputShape | None:
     """Return the output schema that a file holds; raise SettingsError for an invalid one."""
     if path is None:
         return None
-    import json
-
     try:
         with open(path, encoding="utf-8") as file:
             schema: Any = json.load(file)
@@ -156,8 +154,6 @@ def _tell(options: Namespace, outcome: Outcome, choice: Choice, screen: Screen |
         render.facts(options, _shape(options, outcome, choice), "")
         return
     if options.schema is not None and outcome.answered:
-        import json
-
         render.line(json.dumps(outcome.value, ensure_ascii=False, indent=2))
     screen.end(outcome)
     if outcome.problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -139,8 +140,6 @@ def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
 
 def _count_done(options: Namespace, tasks: list[Any]) -> int:
     """Return how many tasks have a result from before."""
-    import os
-
     if not (options.resume and os.path.exists(options.out)):
         return 0
     return len({result.id for result in read_results(options.out)} & {task.id for task in tasks})

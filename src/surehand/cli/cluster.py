@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,6 @@ async def _open(options: Namespace) -> int:
 
 
 async def _attach(options: Namespace) -> int:
-    import asyncio
-
     def tell(event: Any) -> None:
         if event.kind in ("call_started", "call_finished", "note"):
             render.note(f"{event.session_id}  {event.kind}  {event.tool} {event.data.get('message', '')}".rstrip())

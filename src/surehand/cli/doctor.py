@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from surehand import config
 from surehand.agent.prompt import ALL_BYTES, find_instructions
@@ -155,9 +157,6 @@ def instructions(options: Namespace) -> Section:
 
 def _why_unreachable(address: str) -> str:
     """Return why the model's server cannot be reached; empty if it can."""
-    import socket
-    from urllib.parse import urlsplit
-
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:

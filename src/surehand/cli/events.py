@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
@@ -45,9 +47,6 @@ def run(options: Namespace) -> int:
 
 
 async def _follow(options: Namespace) -> int:
-    import asyncio
-    import contextlib
-
     with contextlib.suppress(asyncio.CancelledError):  # a service manager ends us with SIGTERM
         async with follow_sessions() as events:
             async for event in events:

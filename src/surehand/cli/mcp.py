@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
+from time import perf_counter
 from typing import Any
 
 from surehand import config
@@ -108,8 +111,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 async def _test(options: Namespace) -> int:
-    from time import perf_counter
-
     async with session.open_app(options) as app:
         began = perf_counter()
         try:
@@ -186,8 +187,6 @@ def _kept_login(app: Any, name: str) -> Any:
 
 async def _open_browser(url: str) -> None:
     """Open a URL in a graphical browser, if any: a text browser would take over the terminal."""
-    import asyncio
-    import sys
     import webbrowser
 
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):

@@ -5,6 +5,7 @@ What runs now is asked of the processes that run it; what they left is read from
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from argparse import ArgumentParser, Namespace
@@ -104,8 +105,6 @@ def _mark_ended(task: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_shared_tasks(folder: str) -> list[dict[str, Any]]:
-    import json
-
     try:
         with open(os.path.join(folder, "tasks.json"), encoding="utf-8") as file:
             return [task for each in json.load(file) if (task := _parse_task(each)) is not None]

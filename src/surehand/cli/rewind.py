@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -120,8 +121,6 @@ async def _rewind(options: Namespace) -> ToolResult | None:
 
 async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bool, **wanted: Any) -> ToolResult | None:
     """Rewind after the person has seen what that would change; return None when they said no."""
-    import asyncio
-
     if dry_run or asks:
         shown = await app.rewind(to, dry_run=True, **wanted)
         if dry_run or not shown.ok:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -51,8 +52,6 @@ async def open_app(
     app.executor.permissions.questions.tell = _tell_waiting
     to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
     if shows and app.settings.log.level == "warning":
-        import logging
-
         for handler in logging.getLogger("surehand").handlers:
             handler.addFilter(lambda record: getattr(record, "surehand", {}).get("event") not in shows)
     render.warnings(app.warnings)
@@ -62,8 +61,6 @@ async def open_app(
 
 def hold_log() -> None:
     """Keep log lines off the terminal until a handler is set: without one, Python prints warnings by itself."""
-    import logging
-
     logging.getLogger("surehand").addHandler(logging.NullHandler())
 
 

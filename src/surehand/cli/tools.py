@@ -12,6 +12,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.catalog import register_builtin
@@ -221,8 +222,6 @@ def _metrics(options: Namespace, name: str) -> Any:
     path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
     if not os.path.exists(path):
         return None
-    from time import monotonic
-
     from surehand.engine.metrics_export import figures, to_json  # lazy: metrics_export, 12 ms
     from surehand.engine.metrics_store import MetricsStore  # lazy: metrics_store, 10 ms
 
@@ -357,8 +356,6 @@ class _Progress:
     """
 
     def __init__(self) -> None:
-        from time import monotonic
-
         self._now = monotonic
         self._patient_until = monotonic() + 1.0
         self._shown = False

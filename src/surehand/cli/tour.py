@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
@@ -69,7 +70,6 @@ def _next() -> str:
 def _program() -> str:
     """Return how to run this command: its name if it is on PATH, else its path."""
     import shutil
-    import sys
 
     if shutil.which("surehand"):
         return "surehand"

@@ -7,6 +7,7 @@ their contents, and what was added to the journal. So the driver has everything 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -87,8 +88,6 @@ class Checkpoint:
 
 def rename_workspace(journal: bytes, before: str, after: str) -> bytes:
     """Return a journal with the workspace's path replaced: a moved session has its files elsewhere."""
-    import json
-
     old, new = (json.dumps(path)[1:-1].encode() for path in (before, after))
     return journal.replace(old, new) if before else journal
 

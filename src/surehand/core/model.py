@@ -5,6 +5,7 @@ Only `providers/x.py` knows a vendor's types; the loop knows these words alone.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
@@ -218,8 +219,6 @@ def check_turn_size(name: str, size: int) -> int:
 
 def arguments(text: str) -> dict[str, Any]:
     """Return the arguments a model wrote; what is no JSON object is handed over as it is, under a name of its own."""
-    import json
-
     try:
         found: Any = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -13,6 +13,7 @@ approver. Without an approver, a callback of the SDK answers: `application.query
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -339,8 +340,6 @@ async def _each(prompts: Prompts) -> AsyncIterator[Prompt]:
 
 def _sdk() -> Any:
     """Return the SDK, which is an extra: it brings its own command line of several hundred megabytes."""
-    import importlib
-
     try:
         return importlib.import_module("claude_agent_sdk")
     except ImportError as problem:

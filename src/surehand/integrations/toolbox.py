@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -441,8 +442,6 @@ def _to_content(block: Text | Image | Foreign) -> Content:
         case {"type": "resource", "resource": {"text": str(text)}}:
             return Text(text)
         case raw:
-            import json
-
             return Text(json.dumps(dict(raw), ensure_ascii=False))
 
 

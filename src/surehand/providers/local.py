@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 
 from surehand.core.installation import install_hint
@@ -16,8 +17,6 @@ class LocalModel:
     caches_prompts = False
 
     def __init__(self, path: str, context_tokens: int = 8192) -> None:
-        import os
-
         if not os.path.isfile(path):
             raise ModelError(f"there is no model file {path}", "Set [model] path to a GGUF file.")
         try:
