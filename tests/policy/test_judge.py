@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.policy.policy_requests import judge, policy, request, verdict
 from surehand.core.effects import (
     Connect,
     DeletePath,
+    Effect,
     ReadPath,
     RemoteCall,
     RunCommand,
@@ -525,3 +527,19 @@ def test_git_asks_before_it_looks_into_a_repository_that_runs_programs(tmp_path:
     assert "fsmonitor" in decision.reason
     assert verdict(["allow Bash(git log:*)"], tmp_path, look, tool="Bash") == "allow"
     assert verdict([], tmp_path, RunCommand(("ls",), True), tool="Bash") == "allow"
+
+
+class CountedEffects(list[Effect]):
+    """Effects that count how often somebody goes through all of them."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Effect]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_a_path_of_many_is_judged_without_going_through_all_of_them(tmp_path: Path) -> None:
+    effects = CountedEffects(WritePath(str(tmp_path / "info" / f"{number}.txt")) for number in range(100))
+    assert policy().judge(request(tmp_path, mode="accept-edits", effects=effects)).verdict == "allow"
+    assert effects.times < 20

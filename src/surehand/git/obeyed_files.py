@@ -22,43 +22,60 @@ _Marks = tuple[tuple[str, tuple[int, int, int] | None], ...]
 _remembered: dict[Repository, tuple[_Marks, dict[str, str]]] = {}
 
 
-def why_obeyed(path: str, together: Collection[str] = (), *, real: bool = False) -> str:
-    """Say why git would obey a file at this path; an empty text where it would not.
+class ObeyedFiles:
+    """Says why git would obey files that one call writes, `together`; what a folder lies in is looked at once."""
 
-    `together` are paths that are written in the same call; `real` says that no link is on the way to this one.
-    """
-    for folder in _find_new_repositories(path, together):
-        return f"it makes {folder} a repository to git, which obeys the settings and hooks there"
-    folder = os.path.dirname(path)
-    for repository in repositories_above(folder) if real else repositories_around(folder):
-        named = _list_named(repository)
-        above = path
-        while above != repository.top and len(above) > 1:
-            if above in named:
-                return f"git obeys it: {named[above]} names {above}"
-            above = os.path.dirname(above)
-    return ""
+    def __init__(self, together: Collection[str] = ()) -> None:
+        self._together = together
+        self._written: dict[str, set[str]] = {}
+        self._named: dict[tuple[str, bool], list[tuple[str, dict[str, str]]]] = {}
 
+    def why(self, path: str, *, real: bool = False) -> str:
+        """Say why git would obey a file at this path; an empty text where it would not.
 
-def _find_new_repositories(path: str, together: Collection[str]) -> Iterator[str]:
-    """Yield the folders that look like a repository once the path is written, which is a part of it."""
-    parts = path.split("/")
-    for at, name in enumerate(parts):
-        plain, last = name.lower(), at == len(parts) - 1
-        if plain not in (_FILES if last else _FOLDERS):
-            continue
-        folder = "/".join(parts[:at])
-        written = {
-            each[len(folder) + 1 :].partition("/")[0].lower()
-            for each in (path, *together)
-            if each.startswith(f"{folder}/")
-        }
+        `real` says that no link is on the way to it.
+        """
+        for folder in self._find_new_repositories(path):
+            return f"it makes {folder} a repository to git, which obeys the settings and hooks there"
+        for top, named in self._list_named_around(os.path.dirname(path), real):
+            above = path
+            while above != top and len(above) > 1:
+                if above in named:
+                    return f"git obeys it: {named[above]} names {above}"
+                above = os.path.dirname(above)
+        return ""
 
-        def holds(part: str, folder: str = folder, written: Collection[str] = written) -> bool:
-            return part.lower() in written or os.path.lexists(f"{folder}/{part}")
+    def _list_named_around(self, folder: str, real: bool) -> list[tuple[str, dict[str, str]]]:
+        found = self._named.get((folder, real))
+        if found is None:
+            around = repositories_above(folder) if real else repositories_around(folder)
+            found = self._named[folder, real] = [(each.top, _list_named(each)) for each in around]
+        return found
 
-        if holds("HEAD") and (holds("commondir") or (holds("objects") and holds("refs"))):
-            yield folder
+    def _find_new_repositories(self, path: str) -> Iterator[str]:
+        """Yield the folders that look like a repository once the path is written, which is a part of it."""
+        parts = path.split("/")
+        for at, name in enumerate(parts):
+            plain, last = name.lower(), at == len(parts) - 1
+            if plain not in (_FILES if last else _FOLDERS):
+                continue
+            folder = "/".join(parts[:at])
+            written = self._list_written(folder) | {plain}
+
+            def holds(part: str, folder: str = folder, written: Collection[str] = written) -> bool:
+                return part.lower() in written or os.path.lexists(f"{folder}/{part}")
+
+            if holds("HEAD") and (holds("commondir") or (holds("objects") and holds("refs"))):
+                yield folder
+
+    def _list_written(self, folder: str) -> set[str]:
+        """Return the names in a folder at which, or below which, the call writes."""
+        if folder not in self._written:
+            begin = f"{folder}/"
+            self._written[folder] = {
+                each[len(begin) :].partition("/")[0].lower() for each in self._together if each.startswith(begin)
+            }
+        return self._written[folder]
 
 
 def _list_named(repository: Repository) -> dict[str, str]:

@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from surehand.core.effects import Effect, WritePath
 from surehand.core.frozen import replace_values
@@ -23,6 +24,9 @@ from surehand.policy.paths import (
 from surehand.policy.rule_files import read_rules
 from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
 from surehand.policy.trust import trusted_files
+
+if TYPE_CHECKING:
+    from surehand.git.obeyed_files import ObeyedFiles
 
 _MANY = 20
 _OPEN = re.compile(r"[*?\[\]{}\\]")
@@ -125,6 +129,11 @@ class Matching:
         """The files that a trusted folder was trusted with."""
         return trusted_files(self.request.workspace)
 
+    @cached_property
+    def obeyed(self) -> ObeyedFiles:
+        """Why git would obey what the request writes."""
+        return find_obeyed(self.request.effects or ())
+
     def naming(self, verdict: Verdict) -> tuple[Rule, ...]:
         """Return the rules about the tool as a whole."""
         names = self.request.names
@@ -200,12 +209,16 @@ class Matching:
         return compile_pattern(spec, pattern_key(self.roots), generous)
 
 
-def why_git_obeys(place: ResolvedPath, effects: Sequence[Effect]) -> str:
-    """Say why git would obey what is written to a place, alone or with the other paths of the call."""
-    from surehand.git.obeyed_files import why_obeyed  # lazy: git's files, 12 ms, for writes alone
+def find_obeyed(effects: Sequence[Effect]) -> ObeyedFiles:
+    """Return what knows which of the paths that a call writes git would obey."""
+    from surehand.git.obeyed_files import ObeyedFiles  # lazy: git's files, 12 ms, for writes alone
 
-    together = [each.path for each in effects if isinstance(each, WritePath)] if len(effects) > 1 else ()
+    return ObeyedFiles([each.path for each in effects if isinstance(each, WritePath)] if len(effects) > 1 else ())
+
+
+def why_git_obeys(place: ResolvedPath, obeyed: ObeyedFiles) -> str:
+    """Say why git would obey what is written to a place, alone or with the other paths of the call."""
     for name in place.names:
-        if why := why_obeyed(name, together, real=place.inside and name == place.real):
+        if why := obeyed.why(name, real=place.inside and name == place.real):
             return why
     return ""

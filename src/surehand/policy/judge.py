@@ -360,7 +360,7 @@ def _protection(
         return Guard("ask", by(ask[0]), ask)
     if not reads and not meant and (ran := _trusted_with(rules, effect, place)):
         return Guard("ask", f"{ran} is part of what this folder was trusted with: it runs as the user")
-    if isinstance(effect, WritePath) and not meant and (why := why_git_obeys(place, rules.request.effects or ())):
+    if isinstance(effect, WritePath) and not meant and (why := why_git_obeys(place, rules.obeyed)):
         return Guard("ask", why)
     if place.inside or allow or (reads and public_file(place)):
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
-from surehand.policy.book import RuleBook, why_git_obeys
+from surehand.policy.book import RuleBook, find_obeyed, why_git_obeys
 from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import path_floor
 from surehand.policy.judge import Judgement, has_other_names
@@ -139,7 +139,7 @@ class Policy:
             place.real,
             place.inside,
             None if reads else trusted_files(request.workspace),
-            None if reads else why_git_obeys(place, effects),
+            None if reads else why_git_obeys(place, find_obeyed(effects)),
             request.tool,
             request.aliases,
             request.module,
