@@ -313,6 +313,45 @@ def test_an_index_that_tracks_a_file_outside_asks(path: str, tmp_path: Path) -> 
     assert what_asks(str(folder)) == (f"index, which tracks {path}",)
 
 
+@pytest.mark.parametrize("name", ["link", "a/link", "a/b/c"])
+def test_an_index_that_tracks_a_file_behind_a_link_to_elsewhere_asks(name: str, tmp_path: Path) -> None:
+    folder, outside = repository(tmp_path / "r"), tmp_path / "outside"
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).symlink_to(outside)
+    track(folder, f"{name}/deep/secret", 0o100644)
+    assert what_asks(str(folder)) == (f"index, which tracks files in {name}, a link to {outside}",)
+    assert what_asks(str(folder), [str(outside)]) == ()
+
+
+@pytest.mark.parametrize("name", ["../../outside/pack-1.idx", "/etc/x.idx", "pack-1.idx", ""])
+@pytest.mark.parametrize("says", ["its end", "an end before it", "no end"])
+def test_an_index_over_packs_that_names_other_files_asks(name: str, says: str, tmp_path: Path) -> None:
+    def write(*names: str) -> None:
+        rest = {"its end": sum(map(len, names)) + len(names), "an end before it": 1, "no end": 0}[says]
+        table = b"PNAM" + (36).to_bytes(8) + bytes(4) + (36 + rest).to_bytes(8)
+        head = b"MIDX\1\1\1\0" + len(names).to_bytes(4) + table
+        path.write_bytes(head + b"".join(each.encode() + b"\0" for each in names))
+
+    path = repository(tmp_path) / ".git/objects/pack/multi-pack-index"
+    path.parent.mkdir()
+    pack = f"pack-{'1' * 40}.idx"
+    write(pack, pack)
+    assert what_asks(str(tmp_path)) == ()
+    write(pack, name)
+    assert what_asks(str(tmp_path)) == ("pack/multi-pack-index, which names other files than packs",)
+    path.write_bytes(b"MIDX")
+    assert what_asks(str(tmp_path)) == ("pack/multi-pack-index, which names other files than packs",)
+
+
+def test_an_index_over_packs_as_git_writes_it_asks_nothing(tmp_path: Path) -> None:
+    git("init", "-q", cwd=tmp_path)
+    for _ in range(2):
+        git("commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path)
+        git("repack", "-dq", cwd=tmp_path)
+    git("multi-pack-index", "write", cwd=tmp_path)
+    assert what_asks(str(tmp_path)) == ()
+
+
 @pytest.mark.parametrize("how", ["in two files", "with a wrong checksum", "that ends early"])
 def test_other_repositories_are_seen_in_every_index_that_git_reads(how: str, tmp_path: Path) -> None:
     for name in ("inner", "."):

@@ -133,7 +133,8 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
         names = _operands(words)
         named = names[1:] if "-p" not in words and names[:1] == ("blob",) else names  # `cat-file blob NAME`
         return PrintedRevisions("blobs", named) if shows else None
-    if name in ("for-each-ref", "tag", "branch") and any(_RAW.search(word) for word in words):
+    raw = name in ("for-each-ref", "tag", "branch") and any(_RAW.search(word) for word in words)
+    if raw or name == "diff-pairs":  # which prints what it is given the names of
         return PrintedRevisions("blobs", ())
     return None
 

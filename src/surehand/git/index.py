@@ -14,6 +14,8 @@ _GITLINK: Final = 0o160000
 _LIMIT: Final = 256 << 20
 _EXTENDED: Final = 0x4000
 _ASSUMED: Final = 0x8000
+_PACK_NAME: Final = 80
+"""Bytes of the name of a pack, at most."""
 
 
 @frozen
@@ -54,15 +56,38 @@ _Index: TypeAlias = tuple[tuple[TrackedFile, ...], str]
 _UNREADABLE: Final = "index, which cannot be read"
 
 
+def tracked_folders(git_dir: str) -> tuple[str, ...]:
+    """Return the folders that tracked files lie in, and those around them."""
+    mark = _mark_index(git_dir)
+    return _folders_of(*mark) if mark else ()
+
+
+@lru_cache(maxsize=8)
+def _folders_of(path: str, changed: int, size: int, inode: int) -> tuple[str, ...]:
+    found: set[str] = set()
+    for folder in {each.path.rpartition("/")[0] for each in _read(path, changed, size, inode)[0]}:
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return tuple(sorted(found))
+
+
 def _read_index(git_dir: str) -> _Index:
+    try:
+        mark = _mark_index(git_dir)
+    except OSError:
+        return (), _UNREADABLE
+    return _read(*mark) if mark else ((), "")
+
+
+def _mark_index(git_dir: str) -> tuple[str, int, int, int] | None:
+    """Return what tells one state of an index from another; None where there is none."""
     path = os.path.join(git_dir, "index")
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        return (), ""
-    except OSError:
-        return (), _UNREADABLE
-    return _read(path, status.st_mtime_ns, status.st_size, status.st_ino)
+        return None
+    return path, status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=32)
@@ -146,3 +171,24 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         value = ((value + 1) << 7) | (data[at] & 0x7F)
     return value, at + 1
+
+
+def read_pack_names(path: str) -> list[bytes]:
+    """Return the names of packs in an index over several of them; none where it cannot be read.
+
+    git takes as many as the file says from where they begin, wherever they are said to end.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            head = os.pread(file, 12, 0)
+            rows = os.pread(file, 12 * head[6], 12)
+            begin = next(at for at in range(0, len(rows), 12) if rows.startswith(b"PNAM", at))
+            count = int.from_bytes(head[8:12])
+            names = os.pread(file, min(count * _PACK_NAME, _LIMIT), int.from_bytes(rows[begin + 4 : begin + 12]))
+        finally:
+            os.close(file)
+    except (OSError, IndexError, StopIteration, OverflowError):
+        return []
+    found = names.split(b"\0")[:count]
+    return found if len(found) == count else []

@@ -13,12 +13,14 @@ from functools import cache
 from typing import Final
 
 from surehand.core.secrets import is_secret
+from surehand.core.text import lazy_pattern
 from surehand.git.config import entries, read_plain
-from surehand.git.index import find_index_problem
+from surehand.git.index import find_index_problem, read_pack_names, tracked_folders
 from surehand.git.repositories import Repository, inner_repositories, repositories_around, repository_at, too_many
 
 _CONFIG: Final = 1 << 20
 _INCLUDES: Final = 10
+_PACK: Final = lazy_pattern(rb"pack-[0-9a-f]{40,64}\.(?:idx|pack)")
 CONFIGS: Final = ("config", "config.worktree")
 _MOST_FILES: Final = 100_000
 """Files in a folder of git that are looked at for links."""
@@ -62,9 +64,12 @@ class _Look:
             yield f"commondir, which leads to {repository.common}"
         for folder in repository.folders:
             yield from self._links(folder)
+        yield from _list_foreign_packs(os.path.join(repository.common, "objects"))
         yield from self._alternates(os.path.join(repository.common, "objects"))
         if problem := find_index_problem(repository.git_dir):
             yield problem
+        elif self._reads:
+            yield from self._linked_folders()
         for folder in repository.folders:
             for name in CONFIGS:
                 yield from self._settings(os.path.join(folder, name), name)
@@ -92,6 +97,13 @@ class _Look:
                 yield "more files than are looked at"
                 return
 
+    def _linked_folders(self) -> Iterator[str]:
+        """Yield the folders of tracked files that are links to elsewhere: `git grep` prints files behind them."""
+        for name in tracked_folders(self._place.git_dir):
+            path = os.path.join(self._place.top, name)
+            if os.path.islink(path) and not self._is_own(target := os.path.realpath(path)):
+                yield f"index, which tracks files in {name}, a link to {target}"
+
     def _alternates(self, objects: str, depth: int = 0) -> Iterator[str]:
         path = f"{objects}/info/alternates"
         data = read_plain(os.fsencode(path), _CONFIG)
@@ -102,6 +114,7 @@ class _Look:
             if line.startswith(b'"') or (line and not line.startswith(b"#") and not self._is_own(repository)):
                 yield f"objects/info/alternates, which leads to {repository}"
             elif line and not line.startswith(b"#") and depth < _ALTERNATES:
+                yield from _list_foreign_packs(repository)
                 yield from self._links(os.path.dirname(repository), os.path.basename(repository))
                 yield from self._alternates(repository, depth + 1)
 
@@ -165,6 +178,14 @@ def _list_folder(path: str) -> list[os.DirEntry[str]]:
             return list(found)
     except OSError:
         return []
+
+
+def _list_foreign_packs(objects: str) -> Iterator[str]:
+    """Yield the indexes over several packs that name other files than packs beside them: git opens what they name."""
+    several = f"{objects}/pack/multi-pack-index"
+    for path in (several, *(each.path for each in _list_folder(f"{several}.d") if each.name.endswith(".midx"))):
+        if os.path.lexists(path) and not all(map(_PACK.fullmatch, read_pack_names(path) or (b"",))):
+            yield f"{path.removeprefix(objects + '/')}, which names other files than packs"
 
 
 def _is_entered(name: str) -> bool:
