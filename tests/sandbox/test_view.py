@@ -297,11 +297,66 @@ async def test_with_landlock_alone_devices_and_capabilities_are_out_of_reach(tmp
     assert "/dev/null" in opened
 
 
+FAMILIES = """
+import socket
+for number in range(64):
+    for kind in (1, 2, 3, 5):
+        try:
+            socket.socket(number, kind).close()
+            print(number)
+        except OSError:
+            pass
+"""
+
+
+async def test_sockets_are_of_the_families_that_are_known(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "families.py").write_text(FAMILIES)
+    async with scratch_app(str(tmp_path)) as app:
+        made = await app.call("Bash", {"command": "python3 families.py"})
+    known = {"16"} if backend == "landlock" else {"1", "2", "10", "16"}
+    assert set(made.data["stdout"].split()) == known
+
+
+LASTING = """
+import ctypes, sys
+libc, key = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
+print(libc.shmget(key, 4096, 0o1600), libc.msgget(key, 0o1600), libc.semget(key, 1, 0o1600))
+"""
+
+
+async def test_nothing_of_a_command_stays_in_the_kernel(backend: str, tmp_path: Path) -> None:
+    key = int.from_bytes(os.urandom(3)) + 1
+    (tmp_path / "lasting.py").write_text(LASTING)
+    async with scratch_app(str(tmp_path)) as app:
+        made = await app.call("Bash", {"command": f"python3 lasting.py {key}"})
+    assert made.data["stdout"].split() == ["0" if backend == "namespaces" else "-1"] * 3
+    for kind in ("shm", "msg", "sem"):
+        rows = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]
+        assert str(key) not in [row.split()[0] for row in rows]
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_link_in_a_folder_that_is_shown_leads_to_no_secret_in_it(tmp_path: Path) -> None:
+    workspace, data = tmp_path / "ws", tmp_path / "data"
+    hide(data / "conf" / ".env")
+    (data / "conf" / "link").symlink_to(".env")
+    (data / "conf" / "a.txt").write_text("shown")
+    workspace.mkdir()
+    settings = Settings.parse({"sandbox": {"readable": [str(data)]}})
+    async with scratch_app(str(workspace), settings=settings) as app:
+        command = f"python3 -c \"print(open('{data}/conf/' + '%s').read())\""
+        assert "shown" in (await app.call("Bash", {"command": command % "a.txt"})).data["stdout"]
+        secret = await app.call("Bash", {"command": command % "link"})
+    assert CANARY not in secret.output
+
+
 HOLDING = {
     "a file without a name": "f = os.memfd_create('x'); [os.write(f, b'x' * 2**20) for _ in range(200)]",
     "a shared map": "import mmap; m = mmap.mmap(-1, 200 << 20); [m.write(b'x' * 2**20) for _ in range(200)]",
     "shared maps of several": "import mmap; [os.fork() and 0 for _ in range(2)]; m = mmap.mmap(-1, 40 << 20); "
     "[m.write(b'x' * 2**20) for _ in range(40)]",
+    "shared memory with a name": "f = open('/dev/shm/NAME', 'wb', 0); os.unlink('/dev/shm/NAME'); "
+    "[f.write(b'x' * 2**20) for _ in range(50)]; g = b'y' * (30 << 20)",
     "files in a temp": "f = open('/tmp/x', 'wb'); f.write(b'x' * (40 << 20)); g = bytearray(b'y' * (40 << 20))",
 }
 
@@ -311,7 +366,7 @@ async def test_memory_counts_wherever_it_is_held(how: str, backend: str, tmp_pat
     if backend == "landlock" and "temp" in how:
         pytest.skip("no temp of its own there")
     settings = Settings.parse({"sandbox": {"memory_mb": 64}, "permissions": {"allow": ["Bash(python3:*)"]}})
-    code = f"import os, time; {HOLDING[how]}; time.sleep(60)"
+    code = f"import os, time; {HOLDING[how]}; time.sleep(60)".replace("NAME", tmp_path.name)
     async with scratch_app(str(tmp_path), settings=settings) as app:
         done = await app.call("Bash", {"command": f'python3 -c "{code}"', "timeout": 30_000})
     assert not done.ok

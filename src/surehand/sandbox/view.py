@@ -207,9 +207,9 @@ def readable_by_rules(closed: Sequence[str], shown: Sequence[str], masked: Seque
 
 
 def _without(path: str, hidden: Sequence[str]) -> Iterator[str]:
-    if inside(path, hidden):
+    if inside(path, hidden) or os.path.islink(path):  # a rule on a link would open what it leads to
         return
-    if os.path.islink(path) or not any(inside(each, [path]) for each in hidden):
+    if not any(inside(each, [path]) for each in hidden):
         yield path
         return
     for entry in _entries(path):

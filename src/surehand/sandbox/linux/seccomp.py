@@ -23,7 +23,8 @@ _X86_64 = {
     "keyctl": 250, "add_key": 248, "request_key": 249, "kexec_load": 246, "kexec_file_load": 320,
     "init_module": 175, "finit_module": 313, "delete_module": 176, "open_by_handle_at": 304, "swapon": 167,
     "swapoff": 168, "reboot": 169, "settimeofday": 164, "clock_settime": 227, "acct": 163, "quotactl": 179,
-    "process_vm_writev": 311, "vhangup": 153, "iopl": 172, "ioperm": 173,
+    "process_vm_writev": 311, "vhangup": 153, "iopl": 172, "ioperm": 173, "shmget": 29, "semget": 64, "msgget": 68,
+    "mq_open": 240,
 }
 _AARCH64 = {
     "truncate": 45, "fchmod": 52, "openat": 56, "mkdirat": 34, "mknodat": 33, "unlinkat": 35, "renameat": 38,
@@ -33,7 +34,7 @@ _AARCH64 = {
     "keyctl": 219, "add_key": 217, "request_key": 218, "kexec_load": 104, "kexec_file_load": 294,
     "init_module": 105, "finit_module": 273, "delete_module": 106, "open_by_handle_at": 265, "swapon": 224,
     "swapoff": 225, "reboot": 142, "settimeofday": 170, "clock_settime": 112, "acct": 89, "quotactl": 60,
-    "process_vm_writev": 271, "vhangup": 58,
+    "process_vm_writev": 271, "vhangup": 58, "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
 }
 _NEW = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
@@ -78,6 +79,8 @@ _REFUSED = [
     "iopl",
     "ioperm",
 ]
+# What stays in the kernel when its maker has ended, in memory that nothing counts, where no namespace ends with it.
+_LASTING = ["shmget", "semget", "msgget", "mq_open"]
 # Answered "no such call": programs then take the older way, which the filter can read (or do without).
 _ABSENT = ["clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register"]
 
@@ -90,7 +93,7 @@ _MAKES = os.O_CREAT | 0o20000000  # O_TMPFILE makes one without O_CREAT; of its 
 _CLONE_THREAD = 0x00010000
 _CLONE_NEWUSER = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_AF_UNIX, _AF_INET, _AF_INET6, _AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP = 1, 2, 10, 17, 38, 40, 44
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES = [
@@ -157,6 +160,17 @@ class _Program:
             self._add(0x06, verdict)
         self._add(0x06, _ALLOW)
 
+    def refuse_others(self, name: str, index: int, values: list[int], verdict: int) -> None:
+        """Answer the call with `verdict` unless an argument is one of `values`."""
+        if (number := NUMBERS.get(name)) is None:
+            return
+        self._add(0x15, number, 0, 3 + len(values))
+        self._add(0x20, 16 + 8 * index)
+        for left, value in zip(range(len(values), 0, -1), values, strict=True):
+            self._add(0x15, value, left, 0)
+        self._add(0x06, verdict)
+        self._add(0x06, _ALLOW)
+
     def refuse_mode(self, name: str, flags: int, mode: int, bits: int, verdict: int) -> None:
         """Answer a call that makes a file with `verdict` when its mode has one of these bits."""
         if (number := NUMBERS.get(name)) is None:
@@ -202,10 +216,11 @@ def containing(*, network: bool, alone: bool) -> bytes:
         program.refuse_argument(name, mode, [bits], _ERRNO | _EPERM, bits=True)
     for name, (flags, mode) in _MAKES_FILE.items():
         program.refuse_mode(name, flags, mode, bits, _ERRNO | _EPERM)
-    families = [_AF_PACKET, _AF_ALG, _AF_VSOCK, _AF_XDP]
     if alone:
-        families += [_AF_UNIX] if network else [_AF_UNIX, _AF_INET, _AF_INET6]
-    program.refuse_argument("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
+        program.refuse(_LASTING, _ERRNO | _ENOSYS)
+    # There are families that carry what others do under another number (AF_SMC, AF_RXRPC): these are known.
+    families = [_AF_NETLINK, *([_AF_INET, _AF_INET6] if network or not alone else []), *([] if alone else [_AF_UNIX])]
+    program.refuse_others("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
     return program.pack()
 
 

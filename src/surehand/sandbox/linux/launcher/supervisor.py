@@ -73,7 +73,9 @@ class Supervisor:
         self.once = overlay is not None
         self.namespaced = bool(profile["namespaces"])
         self.limits: dict[str, int] = profile["limits"]
-        self.temps: list[str] = [*profile["empty"], "/dev/shm"] if self.namespaced else []
+        # Without namespaces the memory that programs share by name is the machine's, and counts all the same.
+        own = profile["empty"] if self.namespaced else ()
+        self.temps: list[str] = [*own, "/dev/shm"] if profile["contained"] else []
         self.wake, wake_end = os.pipe()
         for end in (self.wake, wake_end):
             os.set_blocking(end, False)
