@@ -20,6 +20,8 @@ help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "This is Python %d.%d." % sys.version_info[:2])' || \
+		{ echo "Name Python 3.11 or newer: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3"; exit 1; }
 	@echo "Setting up in $(VENV), a minute or two the first time:"
 	@echo "  1/3 an environment for $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)

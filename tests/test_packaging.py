@@ -162,6 +162,23 @@ def test_the_hook_for_pre_commit_runs_a_command_that_exists(tmp_path: Path) -> N
     assert core_only(*words, cwd=bad).returncode == 2
 
 
+@pytest.mark.parametrize("version", ["3.10", "2.7", ""], ids=["old", "older", "none"])
+def test_setting_up_with_the_wrong_python_says_so_and_leaves_nothing(tmp_path: Path, version: str) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    fake = tmp_path / "python"
+    if version:  # this Python, which says of itself that it is another
+        pretend = f"import sys; sys.version_info = (*map(int, '{version}'.split('.')), 0); exec(sys.argv[1])"
+        fake.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
+        fake.chmod(0o755)
+    words = ["make", "run", f"PYTHON={fake}"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Name Python 3.11 or newer: make run PYTHON=" in done.stdout
+    assert not version or f"This is Python {version}." in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
 def test_the_devcontainer_sets_up_by_the_verb_of_the_makefile() -> None:
     settings = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
     assert settings["postCreateCommand"] == "make setup"
