@@ -79,11 +79,20 @@ def test_every_ask_is_kept_and_can_be_listed_shown_forked_and_deleted(tmp_path: 
     assert "calculate" in surehand("sessions", "show", name, cwd=tmp_path).stdout
     assert surehand("sessions", "fork", name, "again", cwd=tmp_path).returncode == 0
     assert surehand("sessions", "fork", name, "again", cwd=tmp_path).returncode == 2
+    [spent] = json.loads(surehand("stats", "--models", cwd=tmp_path).stdout)
+    assert spent["turns"] == 2  # the call, and the answer: once, though two sessions have them
     assert json.loads(surehand("ask", "3+3", "--session", "again", cwd=tmp_path).stdout)["answer"] == "3+3 = 6.00"
     assert surehand("sessions", "delete", name, cwd=tmp_path).returncode == 0
     assert [row["name"] for row in json.loads(surehand("sessions", "list", cwd=tmp_path).stdout)] == ["again"]
     for bad in ("nowhere", "../x"):
         assert surehand("sessions", "show", bad, cwd=tmp_path).returncode == 2
+
+
+def test_a_chat_that_cannot_be_kept_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUREHAND_HOME", "/proc/nowhere")  # where not even root can make a folder
+    talked = surehand("chat", cwd=tmp_path, stdin="2+2\n")
+    assert "a session that is not kept; /help lists the commands" in talked.stdout
+    assert "2+2 = 4.00" in talked.stdout
 
 
 def test_a_person_is_told_how_to_type_a_question(tmp_path: Path) -> None:

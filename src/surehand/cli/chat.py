@@ -145,7 +145,8 @@ class Chat:
 
         render.line(render.paint(f"{self.choice.provider}/{self.choice.name}", "bold") + f": {self.choice.why}")
         so_far = f", {len(self.loop.messages)} messages so far" if self.loop.messages else ""
-        render.line(f"session {self.options.session}{so_far}; /help lists the commands, Ctrl-D leaves")
+        session = f"session {self.options.session}" if self.options.session else "a session that is not kept"
+        render.line(f"{session}{so_far}; /help lists the commands, Ctrl-D leaves")
         prompt = open_prompt((*SLASH_COMMANDS, *self.kept), self.app.session.workspace)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
         while (text := await prompt.read()) is not None:

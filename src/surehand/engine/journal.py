@@ -311,7 +311,11 @@ def _summarize(path: str) -> SessionSummary:
 
 
 def list_turns(folder: str, since: float = 0.0) -> Iterator[tuple[str, Usage]]:
-    """Yield the model and the tokens of every turn since a time that the sessions in a folder kept."""
+    """Yield the model and the tokens of every turn since a time that the sessions in a folder kept.
+
+    What a session took over from the one it branched off counts once.
+    """
+    known = set[tuple[str, float]]()
     try:
         paths = [entry.path for entry in os.scandir(folder) if entry.name.endswith(".jsonl")]
     except (FileNotFoundError, NotADirectoryError):
@@ -321,8 +325,10 @@ def list_turns(folder: str, since: float = 0.0) -> Iterator[tuple[str, Usage]]:
             continue
         for record in records(path, ("message",)):
             data: dict[str, Any] = record.get("data") or {}
-            model, usage = data.get("model"), data.get("usage")
-            if isinstance(model, str) and isinstance(usage, dict) and float(record.get("at") or 0.0) >= since:
+            model, usage, at = data.get("model"), data.get("usage"), float(record.get("at") or 0.0)
+            turn = (str(record.get("session_id")), at)
+            if isinstance(model, str) and isinstance(usage, dict) and at >= since and turn not in known:
+                known.add(turn)
                 used = cast("dict[str, Any]", usage)
                 yield model, Usage(**{key: used[key] for key in Usage().to_dict() if type(used.get(key)) is int})
 
