@@ -39,6 +39,22 @@ def surehand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(tmp_path, capsys)
 
 
+def test_events_since_a_time_as_undo_takes_it_and_of_kinds_there_are(
+    surehand: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    surehand("tools", "invoke", "time.now", "--session", "clock")
+    for since in ("10 min", "2h", "00:00", "2026-01-31 14:30"):
+        _, out, _ = surehand("events", "--since", since, "--session", "clock", "--kind", "call_finished", "--json")
+        assert [json.loads(line)["tool"] for line in out.splitlines()] == ["time.now"], since
+    for option, value, said in (
+        ("--since", "noon", "10 min"),
+        ("--kind", "call_ended", "call_finished"),
+    ):
+        with pytest.raises(SystemExit):
+            surehand("events", option, value)
+        assert said in capsys.readouterr().err
+
+
 @pytest.mark.spec("CLI-4")
 def test_stats_adds_up_what_named_sessions_measured(surehand: Command) -> None:
     assert surehand.facts("stats") == []

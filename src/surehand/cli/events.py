@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from typing import Any
+from typing import Any, get_args
 
 from surehand.cli import render
 from surehand.cli.screen import format_duration
 from surehand.cli.session import run as run_command
+from surehand.core.events import EventKind
 from surehand.core.text import format_count
 from surehand.engine.recorded_calls import read_recorded_calls
 from surehand.files.sanitize import visible
 from surehand.state.follow import follow_sessions, running_sessions
+from surehand.tools.history import NOT_A_TIME, moment
 
 _SAYING = ("args", "text", "message", "reason", "path", "title")
-_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
+_KINDS = ("hello", "session_lost", *get_args(EventKind))
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -25,18 +27,21 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--follow", "-f", action="store_true", help="keep following until Ctrl-C, including sessions that start later"
     )
-    parser.add_argument("--since", type=_span, metavar="TIME", help="start with recorded calls: 90s, 10m, 2h, 1d")
+    parser.add_argument("--since", type=_moment, metavar="TIME", help='start with recorded calls: "10 min", 2h, 14:30')
     parser.add_argument("--tool", action="append", metavar="NAME", help="only events about this tool; repeatable")
     parser.add_argument(
-        "--kind", action="append", metavar="KIND", help="only this kind, such as call_finished; repeatable"
+        "--kind",
+        action="append",
+        metavar="KIND",
+        choices=_KINDS,
+        help="only this kind, such as call_finished; repeatable",
     )
 
 
 def run(options: Namespace) -> int:
     """List running sessions, print past events, or follow new ones, as the options say."""
     if options.since is not None:
-        since = time.time() - options.since
-        for event in read_recorded_calls(since, lambda problem: render.note(f"warning: {problem}")):
+        for event in read_recorded_calls(options.since, lambda problem: render.note(f"warning: {problem}")):
             _show(options, event)
     if options.follow:
         return run_command(_follow(options))
@@ -74,14 +79,11 @@ def _is_of(event: dict[str, Any], session: str | None) -> bool:
     )
 
 
-def _span(text: str) -> float:
-    """Return the seconds of `90s`, `10m`, `10 min`, `2h` or `1d`."""
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text.strip()[len(number) :].strip() or "s"
-    try:
-        return float(number) * _UNITS[unit]
-    except (ValueError, KeyError):
-        raise ArgumentTypeError(f"{text!r} is not a time: 90s, 10m, 2h, 1d") from None
+def _moment(text: str) -> float:
+    at = moment(text, time.time())
+    if at is None:
+        raise ArgumentTypeError(f"{text!r} {NOT_A_TIME}")
+    return at
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

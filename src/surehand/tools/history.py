@@ -35,6 +35,7 @@ from surehand.tools.prompts import prompt
 TIME_S: Final = 600.0
 """What one command did may be tens of thousands of files."""
 
+NOT_A_TIME: Final = 'is not a time; write "10 min", "2 h", "3 days", "14:30" or "2026-01-31 14:30"'
 _PATHS_SHOWN: Final = 50
 """A command may have changed thousands; a model reads the first, a program finds all in `data`."""
 
@@ -65,7 +66,7 @@ class UndoArgs(Args):
         if self.session is not None and self.all_sessions:
             yield "all_sessions", "cannot be given together with session"
         if self.since is not None and moment(self.since, time.time()) is None:
-            yield "since", 'is not a time; write "10 min", "2 h", "3 days", "14:30" or "2026-01-31 14:30"'
+            yield "since", NOT_A_TIME
 
 
 class RedoArgs(Args):
