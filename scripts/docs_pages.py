@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import UnionType
 from typing import Any, cast, get_args, get_origin
 
 from surehand import catalog
@@ -138,6 +139,8 @@ def api_page() -> str:
 
 def _describe_name(name: str, value: Any) -> list[str]:
     """Return a name's signature, where it has one, and its docstring."""
+    if isinstance(value, UnionType):  # what it says of itself is of its kind, and differs by Python's version
+        return [f"One of {', '.join(f'`{each.__name__}`' for each in get_args(value))}.\n"]
     lines: list[str] = []
     if signature := _signature(value):
         lines = [f"```text\n{name}{signature}\n```\n"]

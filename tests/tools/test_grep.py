@@ -231,6 +231,12 @@ async def test_multiline_patterns_and_the_hint_to_ask_for_them(desk: Desk) -> No
         await desk.call("Grep", pattern=r"sys\nimport")
     assert refused.value.code == "invalid_args"
     assert "multiline" in refused.value.hint
+    with pytest.raises(ToolFailure) as refused:
+        await desk.call("Grep", pattern=r"\r$")
+    assert r"\r\n with multiline" in refused.value.hint
+    desk.put("crlf.txt", "one\r\ntwo\n")
+    found = await desk.call("Grep", pattern=r"\r\n", multiline=True, output_mode="files_with_matches")
+    assert [file["path"] for file in found.data["files"]] == ["crlf.txt"]
 
 
 async def test_a_match_over_lines_counts_once_whether_a_file_or_a_folder_is_searched(desk: Desk) -> None:

@@ -340,6 +340,7 @@ async def in_thread(work: Callable[[], T], stop: Stop) -> T:
 
 
 _HINTS: Final = (
+    ('"\\r"', "Lines are searched without their ends; \\r\\n with multiline set to true finds CRLF."),
     ("multiline", "Set multiline to true to match across lines."),
     ("size limit", "Use smaller numbers of repeats, or [0-9A-Za-z_] for \\w."),
     ('"\\0"', "Only binary files have a NUL, and these are not searched; use Bash for them."),
