@@ -109,6 +109,17 @@ def test_an_edit_that_needs_no_question_shows_its_diff(tmp_path: Path, stub: Stu
         assert "  +one\n  +two\n  +2 -0" in terminal.wait_for("Done.")
 
 
+def test_what_calls_show_keeps_its_indentation(tmp_path: Path, stub: Stub) -> None:
+    (tmp_path / "a.py").write_text("def one():\n    two = 2\n    return two\n")
+    edit = call("Edit", file_path="a.py", old_string="= 2", new_string="= 3")
+    calls = (call("Read", file_path="a.py"), edit, call("Bash", command="cat a.py"))
+    stub.script = [*({"calls": [each]} for each in calls), {"text": "Done."}]
+    with Terminal("ask", "go", "--mode", "accept-edits", cwd=tmp_path, env=stub.environment) as terminal:
+        shown = terminal.wait_for("Done.")
+    assert "\n   def one():\n  -    two = 2\n  +    two = 3\n       return two\n" in shown
+    assert "\n  def one():\n      two = 3\n      return two\n" in shown
+
+
 def test_a_refusal_with_a_reason_reaches_the_model(tmp_path: Path, stub: Stub) -> None:
     stub.script = [{"calls": [call("Write", file_path="a.txt", content="x")]}, {"text": "As you wish."}]
     with chat(stub, tmp_path) as terminal:

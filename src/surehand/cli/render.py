@@ -220,9 +220,13 @@ def columns() -> int:
 
 def shorten_line(text: str, limit: int) -> str:
     """Return the first line of a text, truncated to a width."""
-    first = text.strip().split("\n", 1)[0]
-    if width(first) <= limit:
-        return first
-    while first and width(first) > limit - 1:
-        first = first[:-1]
-    return first + "…"
+    return fit_line(text.strip().split("\n", 1)[0], limit)
+
+
+def fit_line(line: str, limit: int) -> str:
+    """Return a line with its indentation, truncated to a width."""
+    if width(line) <= limit:
+        return line
+    while line and width(line) > limit - 1:
+        line = line[:-1]
+    return line + "…"

@@ -214,7 +214,7 @@ class Screen:
             what = " ".join(title(calls[0], 60))
         room = render.columns() - 4
         # A wrapped line could not be erased: each is truncated to the terminal's width.
-        news = [f"  {render.shorten_line(visible(line).expandtabs(), room)}" for line in self._news] if calls else []
+        news = [f"  {render.fit_line(visible(line).expandtabs(), room)}" for line in self._news] if calls else []
         lines = [f"… {render.shorten_line(f'{took} · {what}', room)}", *news]
         sys.stderr.write("\n".join(map(self._dim, lines)))
         sys.stderr.flush()
@@ -318,14 +318,14 @@ def _body(result: ToolResult, columns: int, diff_seen: bool) -> list[str]:
 def _tail(lines: list[str], columns: int) -> list[str]:
     left_out = len(lines) - OUTPUT_LINES
     shown = [f"… {format_count(left_out, 'line')} above", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
-    return [_paint(render.shorten_line(line.expandtabs(), columns), "dim") for line in shown]
+    return [_paint(render.fit_line(line.expandtabs().rstrip(), columns), "dim") for line in shown]
 
 
 def _diff(text: str, change_id: str, columns: int, seen: bool) -> list[str]:
     lines = [line for line in visible(text).split("\n")[2:] if line]
     added, taken = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     sums = f"+{added} -{taken}" + (f"  (change {change_id})" if change_id else "")
-    shown = [] if seen else [render.shorten_line(line.expandtabs(), columns) for line in lines[:DIFF_LINES]]
+    shown = [] if seen else [render.fit_line(line.expandtabs().rstrip(), columns) for line in lines[:DIFF_LINES]]
     if not seen and len(lines) > DIFF_LINES:
         more = f"… {format_count(len(lines) - DIFF_LINES, 'more line')}"
         shown.append(f"{more}: surehand diff {change_id}" if change_id else more)
