@@ -103,3 +103,40 @@ async def test_an_edit_never_makes_a_file_unreadable_for_ourselves(
         assert path.read_bytes() == content
         assert (await app.call("Edit", {"file_path": "a", "old_string": old, "new_string": f"{old} more"})).ok
         assert (await app.call("Read", {"file_path": "a"})).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "head"),
+    [
+        ("pl.po", "iso8859-2", '"Content-Type: text/plain; charset=ISO-8859-2\\n"\n'),
+        ("a.py", "cp1250", "#!/usr/bin/python\n# -*- coding: cp1250 -*-\n"),
+        ("a.xml", "iso8859-2", '<?xml version="1.0" encoding="iso-8859-2"?>\n'),
+        (
+            "a.html",
+            "cp1250",
+            '<html><head>\n<meta http-equiv="Content-Type" content="text/html; charset=windows-1250">\n',
+        ),
+        ("menu.vim", "cp1250", '" Menu\n\nscriptencoding cp1250\n'),
+        ("koi.css", "koi8-r", '@charset "KOI8-R";\n'),
+    ],
+)
+async def test_the_encoding_that_a_file_names_is_followed(tmp_path: Path, name: str, codec: str, head: str) -> None:
+    path = tmp_path / name
+    text = f"{head}один\n" if codec == "koi8-r" else f"{head}zażółć gęślą jaźń\n"
+    path.write_bytes(text.encode(codec))
+    async with scratch_app(tmp_path) as app:
+        shown = await app.call("Read", {"file_path": name})
+        assert shown.data["encoding"] == codec
+        assert text.splitlines()[-1] in shown.output
+        assert "guess" not in shown.output
+        old, new = text.split()[-1], "два" if codec == "koi8-r" else "šťastný"
+        edited = await app.call("Edit", {"file_path": name, "old_string": old, "new_string": new})
+        assert edited.ok, edited.output
+        assert path.read_bytes() == text.replace(old, new).encode(codec)
+
+
+async def test_an_encoding_named_in_vain_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes("# coding: cp1253\n# ª déjà vu\n".encode("cp1252"))  # the first sign is none in Greek
+    async with scratch_app(tmp_path) as app:
+        assert (await app.call("Read", {"file_path": "a.py"})).data["encoding"] == "cp1252"

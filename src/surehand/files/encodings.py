@@ -33,6 +33,16 @@ _FEW: Final = 16
 _KANA: Final = "[\u3040-\u30ff]"
 
 
+_DECLARED: Final = (
+    rb"\A(?:.*\n)?.*?coding[:=][ \t]*([-\w]+)|"  # of Emacs, Vim and Python: in the first two lines
+    rb"(?i:\A<\?xml[^>]*?encoding=[\"']|<meta\b[^>]*?charset=[\"']?|^\"?Content-Type:.*?charset=|\A@charset \"|"
+    rb"^scriptencoding[ ]+)([-\w]+)"
+)
+_DECLARED_BYTES: Final = 4096
+_SINGLE_BYTE: Final = r"cp125\d|koi8|iso8859-(?!1$)|mac|cp437|cp8|tis"
+"""Of the others the bytes tell more than names do: people write GB2312 for GBK, and ISO-8859-1 for anything."""
+
+
 ESCAPES: Final = b"\x1b$"
 """How Japanese text in seven bits says that two bytes stand for a character from there on."""
 
@@ -54,13 +64,20 @@ def named_codec(name: str) -> str | None:
     return codec if re.fullmatch(_NAMED, codec) else None
 
 
+def declared_codec(data: bytes) -> str | None:
+    """Return the codec of one byte a character that a text names at its beginning, as its programs would read it."""
+    found = re.search(_DECLARED, data[:_DECLARED_BYTES], re.MULTILINE)
+    codec = named_codec((found[1] or found[2]).decode()) if found else None
+    return codec if codec and re.match(_SINGLE_BYTE, codec) and _reads(data, codec) else None
+
+
 def is_weak_guess(data: bytes, codec: str) -> bool:
     """Say whether so little of a text is beyond ASCII that its encoding may well be another one.
 
     Single accents among ASCII letters are western for sure, and kana are Japanese.
     """
     high = data.translate(None, bytes(range(128)))
-    if not high or len(high) >= 2 * _FEW or western(data):
+    if not high or len(high) >= 2 * _FEW or western(data) or declared_codec(data):
         return False
     text = data.decode(codec, "replace")
     if codec in ("cp932", "euc_jp") and re.search(_KANA, text):

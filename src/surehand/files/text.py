@@ -21,7 +21,15 @@ from itertools import islice
 from typing import Final, Literal
 
 from surehand.core.frozen import frozen
-from surehand.files.encodings import LEGACY, PAIRS, find_escaped_codec, guess_beside_strays, guesses, western
+from surehand.files.encodings import (
+    LEGACY,
+    PAIRS,
+    declared_codec,
+    find_escaped_codec,
+    guess_beside_strays,
+    guesses,
+    western,
+)
 from surehand.files.streamed import Bytes, LargeBytes, Part, Streamed, join_parts
 
 Newline = Literal["\n", "\r\n", "\r"]
@@ -320,6 +328,8 @@ def _mostly_control(data: bytes) -> bool:
 
 def _legacy(data: bytes) -> Encoding:
     """Return the likeliest encoding of text that is not Unicode; Latin-1, which holds every byte, when none fits."""
+    if declared := declared_codec(data):
+        return Encoding(declared)
     first = next(index for index in range(0, len(data), 4096) if not data[index : index + 4096].isascii())
     start = data.rfind(b"\n", 0, first + 1) + 1
     sample = data[start : start + _SAMPLE_BYTES]
