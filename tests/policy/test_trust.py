@@ -232,6 +232,83 @@ LED_TO = {
 }
 
 
+def lay(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+# What a server is started with, the files it leads through, and the one that changes or comes.
+LED_THROUGH: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "the first line of a script": (["./run"], {"run": "#!tools/interpreter\n"}, "tools/interpreter"),
+    "a first line with a whole path": (["./run"], {"run": "#!{}/tools/interpreter -x\n"}, "tools/interpreter"),
+    "a variable": (["sh", "-c", "exec $PWD/tools/start"], {}, "tools/start"),
+    "a variable in braces": (["node", "${workspaceFolder}/srv/main.js"], {}, "srv/main.js"),
+    "the folder of a script": (
+        ["sh", "bin/run.sh"],
+        {"bin/run.sh": '. "$(dirname "$0")"/common.sh\n'},
+        "bin/common.sh",
+    ),
+    "a script without an ending": (["npm", "start"], {"package.json": '{"scripts": {"start": "node cli"}}'}, "cli"),
+    "what make includes": (["make", "serve"], {"Makefile": "include mk/rules.mk\n"}, "mk/rules.mk"),
+    "a folder beside the script": (
+        ["python", "srv/main.py"],
+        {"srv/main.py": "import sys, os.path as p\nsys.path = [p.join(p.dirname(__file__), 'lib')]\nimport inner\n"},
+        "srv/lib/inner.py",
+    ),
+    "a folder in the environment": (
+        ["env", "PYTHONPATH=lib", "python", "srv/main.py"],
+        {"srv/main.py": "import inner\n", "lib/other.py": ""},
+        "lib/inner.py",
+    ),
+    "a compiled module": (
+        ["python", "srv/main.py"],
+        {"srv/main.py": "import inner\n", "srv/inner.py": ""},
+        "srv/inner.cpython-311-x86_64-linux-gnu.so",
+    ),
+    "a module in place of Python's": (["python", "srv/main.py"], {"srv/main.py": "import json\n"}, "srv/re.py"),
+}
+
+
+@pytest.mark.parametrize("comes", [False, True])
+@pytest.mark.parametrize("how", LED_THROUGH)
+def test_a_change_behind_what_a_server_names_is_noticed(how: str, comes: bool, tmp_path: Path) -> None:
+    words, files, path = LED_THROUGH[how]
+    server = {"command": words[0], "args": words[1:]}
+    lay(tmp_path, {name: text.replace("{}", str(tmp_path)) for name, text in files.items()})
+    lay(tmp_path, {".mcp.json": json.dumps({"mcpServers": {"s": server}}), "notes.md": "", "data.json": "{}"})
+    lay(tmp_path, {} if comes else {path: "one\n"})
+    trust.add_trust(str(tmp_path))
+    lay(tmp_path, {"notes.md": "changed", "data.json": "[]", "new.txt": ""})
+    assert trust.is_trusted(str(tmp_path))
+    lay(tmp_path, {path: "two\n"})
+    assert trust.changed_since_trusted(str(tmp_path)) == (path,)
+
+
+def test_a_text_that_is_no_path_does_not_keep_a_folder_from_being_trusted(tmp_path: Path) -> None:
+    lay(tmp_path, {"hook.py": "x = ['\\ud800', 'a\\0b', 'no/\\ud800/x.py']\n", "surehand.toml": HOOKED})
+    assert trust.add_trust(str(tmp_path)).files == ("surehand.toml", "hook.py")
+
+
+def test_a_script_that_is_a_link_imports_what_lies_beside_the_file_it_leads_to(tmp_path: Path) -> None:
+    lay(tmp_path, {"lib/real.py": "import inner\n", "lib/inner.py": "", "surehand.toml": HOOKED})
+    (tmp_path / "hook.py").symlink_to("lib/real.py")
+    trust.add_trust(str(tmp_path))
+    lay(tmp_path, {"lib/inner.py": "changed = 1\n"})
+    assert trust.changed_since_trusted(str(tmp_path)) == ("lib/inner.py",)
+
+
+def test_a_path_through_a_link_to_the_workspace_is_one_in_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "ws")
+    lay(tmp_path / "ws", {"hook.py": "", "surehand.toml": HOOKED.replace("hook.py", f"{tmp_path}/link/hook.py")})
+    trust.add_trust(str(tmp_path / "link"))
+    lay(tmp_path / "ws", {"hook.py": "changed = 1\n"})
+    assert trust.changed_since_trusted(str(tmp_path / "ws")) == ("hook.py",)
+
+
+HOOKED = '[[hooks]]\nevent = "before"\ncommand = "python3 hook.py"\n'
+
+
 @pytest.mark.parametrize("how", LED_TO)
 def test_a_change_of_what_a_server_leads_to_is_noticed(how: str, tmp_path: Path) -> None:
     server, path = LED_TO[how]
@@ -242,9 +319,7 @@ def test_a_change_of_what_a_server_leads_to_is_noticed(how: str, tmp_path: Path)
         ".mcp.json": json.dumps({"mcpServers": {"s": server}}),
         path: "one\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    lay(tmp_path, files)
     trust.add_trust(str(tmp_path))
     assert trust.is_trusted(str(tmp_path))
     (tmp_path / path).write_text("two\n")

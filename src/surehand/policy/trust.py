@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -197,9 +198,32 @@ _OUT_OF_HERE: Final = frozenset({"node_modules", ".git", ".venv", "venv", "site-
 _MOST_PLACES: Final = 50
 _WORDS: Final = lazy_pattern(r"[^\s'\"`;|&<>(){}\[\],=$]+")
 _MODULE: Final = lazy_pattern(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
-_CODE: Final = tuple(
+_ADDED: Final = tuple(
     f".{each}" for each in ("py", "sh", "bash", "zsh", "js", "mjs", "cjs", "ts", "rb", "pl", "php", "lua", "jar", "so")
 )
+"""Endings that programs add to a name by themselves."""
+_CODE: Final = (
+    *_ADDED,
+    *(
+        ".mk",
+        ".make",
+        ".cmake",
+        ".gradle",
+        ".groovy",
+        ".kts",
+        ".fish",
+        ".nu",
+        ".ps1",
+        ".awk",
+        ".sed",
+        ".tcl",
+        ".r",
+        ".jl",
+    ),
+    *(".ex", ".exs", ".clj", ".scala", ".kt", ".swift", ".go", ".rs", ".java", ".class", ".wasm", ".dylib", ".node"),
+    *(".jsx", ".tsx", ".mts", ".cts", ".pyw", ".pyc", ".pyz", ".nix"),
+)
+_MODULES: Final = (".py", ".so", ".pyd", ".pyc")
 _BY_RUNNER: Final = {
     "package.json": ("npm", "npx", "yarn", "pnpm", "bun", "node"),
     "pyproject.toml": ("uv", "uvx", "poetry", "hatch", "pdm", "rye"),
@@ -210,6 +234,10 @@ _BY_RUNNER: Final = {
     "deno.json": ("deno",),
     "compose.yaml": ("docker", "podman"),
     "docker-compose.yml": ("docker", "podman"),
+}
+_MANIFESTS: Final = {
+    runner: [name for name, runners in _BY_RUNNER.items() if runner in runners]
+    for runner in dict.fromkeys(each for runners in _BY_RUNNER.values() for each in runners)
 }
 _OF_A_FOLDER: Final = (
     *("__main__.py", "__init__.py", "sitecustomize.py", "usercustomize.py", "index.js", "index.mjs", "main.js"),
@@ -224,7 +252,8 @@ def files_that_run(root: str, own: Iterable[str]) -> list[str]:
     """Return the files of a workspace that its own (`surehand.toml`, `.mcp.json`, tools) lead to, without these."""
     found: dict[str, None] = {}
     first = list(own)
-    waiting = [path for start in first for path in _named_by_own(root, start)]
+    finder = _Finder(root)
+    waiting = [path for start in first for path in finder.named_by_own(start)]
     for path in waiting:  # grows while it is walked
         if path in found or path in first:
             continue
@@ -232,22 +261,155 @@ def files_that_run(root: str, own: Iterable[str]) -> list[str]:
             break
         found[path] = None
         if _OUT_OF_HERE.isdisjoint(os.path.relpath(path, root).split(os.sep)):
-            waiting += _named_in(root, path)
+            waiting += finder.named_in(path)
     return list(found)
 
 
-def _named_by_own(root: str, path: str) -> Iterator[str]:
-    if path.endswith(".py"):
-        yield from _named_in(root, path)
-        return
-    words = [word for text in _commands(path) for word in _WORDS.findall(text)]
-    named = (os.path.normpath(os.path.join(root, word)) for word in words)  # `cd there`, `cwd`, `PYTHONPATH`
-    places = [
-        root,
-        *(os.path.join(root, each) for each in _INSTALLED),
-        *(each for each in named if os.path.isdir(each)),
-    ]
-    yield from _of_words(root, list(dict.fromkeys(places))[:_MOST_PLACES], words, code_alone=False)
+class _Finder:
+    """Finds the files of a workspace that others name, each folder listed once."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._inner = root.rstrip("/") + "/"
+        self._named: list[str] = []
+        """Folders that commands name: `cd there`, `cwd`, `PYTHONPATH`."""
+        self._listings: dict[str, dict[str, list[str]]] = {}
+
+    def named_by_own(self, path: str) -> Iterator[str]:
+        """Yield the files that one of the workspace's own names."""
+        if path.endswith(".py"):
+            yield from self.named_in(path)
+            return
+        words = [word for text in _commands(path) for word in _split_words(text)]
+        named = (os.path.join(self._root, word) for word in words)
+        folders = list(dict.fromkeys(os.path.normpath(each) for each in named if self._is_folder(each)))[:_MOST_PLACES]
+        self._named += folders
+        places = [self._root, *(os.path.join(self._root, each) for each in _INSTALLED), *folders]
+        yield from self._of_words(list(dict.fromkeys(places)), words, code_alone=False)
+
+    def named_in(self, path: str) -> Iterator[str]:
+        """Yield the files that a script or a manifest names."""
+        text = _text(path)
+        # A script finds others beside its name or, if that is a link, beside the file it leads to.
+        folders = list(dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path)))))
+        if path.endswith(".py") or (text.startswith("#!") and "python" in text.partition("\n")[0]):
+            yield from self._named_in_python(folders, text)
+            text = text.partition("\n")[0] if text.startswith("#!") else ""
+        if text:
+            yield from self._of_words([*folders, self._root], _split_words(text)[:20_000], code_alone=True)
+
+    def _named_in_python(self, folders: list[str], text: str) -> Iterator[str]:
+        import ast  # most processes find the trusted files as they were
+
+        root = self._root
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            yield from self._of_words([*folders, root], _split_words(text)[:20_000], code_alone=True)
+            return
+        modules: list[tuple[int, str]] = []
+        texts: list[str] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                modules += [(0, alias.name) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                modules.append((node.level, base))
+                modules += [(node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 1000:
+                texts.append(node.value)
+        places = [*folders, root, os.path.join(root, "src"), *self._named]
+        named = (os.path.join(beside, each) for each in dict.fromkeys(texts) for beside in (*folders, root))
+        places = list(dict.fromkeys((*places, *(os.path.normpath(each) for each in named if self._is_folder(each)))))
+        modules += [(0, each) for each in texts if _MODULE.fullmatch(each) and "." in each]  # `import_module("a.b")`
+        for level, name in dict.fromkeys(modules):
+            for place in [_above(each, level - 1) for each in folders] if level else places:
+                yield from self._module(place, name)
+        for place in (*folders, root):  # what stands in the place of a module of Python's own, whoever imports that
+            for name in sorted(sys.stdlib_module_names.intersection(self._list(place))):
+                yield from self._module(place, name)
+        yield from self._of_words(
+            [*folders, root], [word for each in texts for word in _split_words(each)], code_alone=True
+        )
+
+    def _list(self, folder: str) -> dict[str, list[str]]:
+        """Return the names in a folder by what stands before their first dot."""
+        if folder not in self._listings:
+            names: dict[str, list[str]] = {}
+            try:
+                for name in os.listdir(folder):
+                    names.setdefault(name.partition(".")[0], []).append(name)
+            except (OSError, ValueError):  # a text need not be a path at all
+                pass
+            self._listings[folder] = names
+        return self._listings[folder]
+
+    def _is_folder(self, path: str) -> bool:
+        path = os.path.normpath(path)
+        folder, name = os.path.split(path)
+        known = f"{path}/".startswith(self._inner) and path != self._root
+        return (not known or name in self._list(folder).get(name.partition(".")[0], ())) and os.path.isdir(path)
+
+    def _module(self, place: str, name: str) -> Iterator[str]:
+        """Yield the files that importing a module from a folder runs: those of its packages as well."""
+        for part in name.split("."):
+            inner = os.path.join(place, part)
+            begins = [(place, part), *((inner, each) for each in ("__init__", "__main__") if part in self._list(place))]
+            for folder, stem in begins:
+                for each in self._list(folder).get(stem, ()):
+                    if each.endswith(_MODULES):
+                        yield from self._inside(os.path.join(folder, each))
+            place = inner
+
+    def _of_words(self, places: Sequence[str], words: Sequence[str], *, code_alone: bool) -> Iterator[str]:
+        """Yield the files that the words of a command or a script name; `code_alone`: only source code."""
+        modules = [word for before, word in pairwise(words) if _BEFORE_MODULES.fullmatch(before)]
+        for word in dict.fromkeys(modules if code_alone else words):
+            if _MODULE.fullmatch(word):
+                for place in (*places, os.path.join(self._root, "src")):
+                    yield from self._module(place, word)
+        for word in dict.fromkeys(words):
+            for name in _MANIFESTS.get(os.path.basename(word), ()):
+                yield from (file for place in places for file in self._inside(os.path.join(place, name)))
+            # What stands before the first slash may have been a variable.
+            for name in dict.fromkeys((os.path.expanduser(word), word.partition("/")[2] or word)):
+                for place in places:
+                    yield from self._of_path(place, name, code_alone)
+
+    def _of_path(self, place: str, name: str, code_alone: bool) -> Iterator[str]:
+        path = os.path.normpath(os.path.join(place, name))
+        folder, last = os.path.split(path)
+        if not folder.startswith(self._inner.rstrip("/")):
+            yield from self._inside(path)
+            return
+        for each in self._list(folder).get(last.partition(".")[0], ()):
+            if each != last and (not each.startswith(last) or each[len(last) :] not in _ADDED):
+                continue
+            found = os.path.join(folder, each)
+            if os.path.isdir(found):
+                if not code_alone or name.startswith("."):
+                    yield from (file for inner in _OF_A_FOLDER for file in self._inside(os.path.join(found, inner)))
+            elif not code_alone or each.endswith(_CODE) or "." not in each or os.access(found, os.X_OK):
+                yield from self._inside(found)
+
+    def _inside(self, path: str) -> Iterator[str]:
+        """Yield a path when it is a file of the workspace."""
+        path = os.path.normpath(path)
+        if os.path.isfile(path):
+            if not path.startswith(self._inner):
+                path = os.path.realpath(path)
+            if path.startswith(self._inner):
+                yield path
+
+
+def _split_words(text: str) -> list[str]:
+    return _WORDS.findall(text.removeprefix("#!"))
+
+
+def _above(folder: str, levels: int) -> str:
+    for _ in range(levels):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _commands(path: str) -> Iterator[str]:
@@ -274,86 +436,6 @@ def _commands(path: str) -> Iterator[str]:
             waiting += cast("dict[str, Any]", each).values()
         elif isinstance(each, list):
             waiting += cast("list[Any]", each)
-
-
-def _named_in(root: str, path: str) -> Iterator[str]:
-    text = _text(path)
-    folder = os.path.dirname(path)
-    if path.endswith(".py") or (text.startswith("#!") and "python" in text.partition("\n")[0]):
-        yield from _named_in_python(root, folder, text)
-    elif text:
-        yield from _of_words(root, [folder, root], _WORDS.findall(text)[:20_000], code_alone=True)
-
-
-def _named_in_python(root: str, folder: str, text: str) -> Iterator[str]:
-    import ast  # most processes find the trusted files as they were
-
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        yield from _of_words(root, [folder, root], _WORDS.findall(text)[:20_000], code_alone=True)
-        return
-    modules: list[tuple[int, str]] = []
-    texts: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules += [(0, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            modules.append((node.level, base))
-            modules += [(node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 1000:
-            texts.append(node.value)
-    places = [folder, root, os.path.join(root, "src")]
-    places += [place for each in texts if os.path.isdir(place := os.path.normpath(os.path.join(root, each)))]
-    modules += [(0, each) for each in texts if _MODULE.fullmatch(each) and "." in each]  # `import_module("a.b")`
-    for level, name in modules:
-        above = folder
-        for _ in range(level - 1):
-            above = os.path.dirname(above)
-        for place in [above] if level else places:
-            yield from _module(root, place, name)
-    yield from _of_words(
-        root, [folder, root], [word for each in texts for word in _WORDS.findall(each)], code_alone=True
-    )
-
-
-def _module(root: str, place: str, name: str) -> Iterator[str]:
-    """Yield the files that importing a module from a folder runs: those of its packages as well."""
-    path = place
-    for part in name.split("."):
-        path = os.path.join(path, part)
-        for each in (f"{path}.py", os.path.join(path, "__init__.py"), os.path.join(path, "__main__.py")):
-            yield from _inside(root, each)
-
-
-def _of_words(root: str, places: Sequence[str], words: Sequence[str], *, code_alone: bool) -> Iterator[str]:
-    """Yield the files that the words of a command or a script name; `code_alone`: only source code."""
-    modules = [word for before, word in pairwise(words) if _BEFORE_MODULES.fullmatch(before)]
-    for word in dict.fromkeys(modules if code_alone else words):
-        if _MODULE.fullmatch(word):
-            for place in (*places, os.path.join(root, "src")):
-                yield from _module(root, place, word)
-    for word in dict.fromkeys(words):
-        program = os.path.basename(word)
-        for name, runners in _BY_RUNNER.items():
-            if program in runners:
-                yield from (file for place in places for file in _inside(root, os.path.join(place, name)))
-        for place in places:
-            path = os.path.join(place, os.path.expanduser(word))
-            for each in (path, *(path + ending for ending in _CODE if not word.endswith(_CODE))):
-                if os.path.isdir(each):
-                    if not code_alone or word.startswith("."):
-                        yield from (file for name in _OF_A_FOLDER for file in _inside(root, os.path.join(each, name)))
-                elif not code_alone or each.endswith(_CODE) or os.access(each, os.X_OK):
-                    yield from _inside(root, each)
-
-
-def _inside(root: str, path: str) -> Iterator[str]:
-    """Yield a path when it is a file of the workspace."""
-    path = os.path.normpath(path)
-    if path.startswith(root.rstrip("/") + "/") and os.path.isfile(path):
-        yield path
 
 
 def _text(path: str) -> str:
