@@ -387,6 +387,38 @@ async def test_headers_without_end_are_refused(count: int) -> None:
         await failure(site.url())
 
 
+@pytest.mark.parametrize("status", ["100 Continue", "103 Early Hints", "199 "])
+async def test_interim_answers_without_end_are_refused(status: str) -> None:
+    async def hint_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(f"HTTP/1.1 {status}\r\n\r\n".encode() * 1000)
+            await writer.drain()
+
+    async with Site({"/": hint_for_ever}) as site:
+        assert "headers" in (await failure(site.url())).message
+
+
+async def test_a_body_in_single_bytes_is_cut_and_other_work_has_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_CHUNKS", 5000)
+    monkeypatch.setattr(http, "BREATH_S", 0.0)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with Site({"/": head + b"1\r\na\r\n" * 6000 + b"0\r\n\r\n"}) as site:
+        counting = asyncio.ensure_future(count_turns())
+        reply = await fetch(site.url())
+        counting.cancel()
+    assert reply.cut
+    assert len(reply.body) == 5001
+    assert turns > 5000
+
+
 async def test_of_an_error_only_the_beginning_of_the_body_is_read() -> None:
     async with Site({"/": page(b"x" * 900_000, "text/plain", status="500 Internal Server Error")}) as site:
         reply = await fetch(site.url())

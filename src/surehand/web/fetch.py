@@ -39,6 +39,13 @@ ACCEPTED: Final = "gzip, deflate"
 BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_BYTES: Final = 64 * 1024
 HEADER_BYTES: Final = 64 * 1024
+"""Bytes of the head of an answer, with the interim answers (1xx) before it."""
+HEAD_PIECE_BYTES: Final = 4 * 1024
+"""What is read at once of a head: the library takes all of it apart before anything else has its turn."""
+MAX_CHUNKS: Final = 50_000
+"""Pieces of a body; one of a megabyte in single bytes would take half a minute to put together."""
+BREATH_S: Final = 0.01
+"""How long pieces that are already there are put together before anything else has its turn."""
 MAX_REDIRECTS: Final = 5
 CONNECT_S: Final = 10.0
 TRY_S: Final = 3.0
@@ -216,6 +223,7 @@ async def _open_response(
         request = client.build_request("GET", url.copy_with(host=place), headers=dict(headers))
         request.extensions["sni_hostname"] = address.host  # the certificate must be that of the name
         request.extensions["timeout"]["connect"] = patience_s
+        request.extensions["trace"] = _Head(address).trace
         return await client.send(request, stream=True)
 
     *others, last = places[:MAX_PLACES]
@@ -225,6 +233,32 @@ async def _open_response(
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             continue
     return await sent_to(last, CONNECT_S)
+
+
+class _Head:
+    """Bounds what a server sends before the body: headers, and interim answers that the library drops unseen."""
+
+    def __init__(self, address: WebAddress) -> None:
+        self._address = address
+        self._size = 0
+        self._is_over = False
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Follow a request: bound what is read of its connection until the head is there."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            stream = info["return_value"]
+            stream.read = functools.partial(self._read, stream.read)
+        elif event.endswith("receive_response_headers.complete"):
+            self._is_over = True
+
+    async def _read(self, read: Callable[..., Awaitable[bytes]], max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._is_over:
+            return await read(max_bytes, timeout)
+        piece = await read(HEAD_PIECE_BYTES, timeout)
+        self._size += len(piece)
+        if self._size > HEADER_BYTES:
+            raise ToolFailure(f"{self._address.url} answered with more than {HEADER_BYTES // 1024} KiB of headers")
+        return piece
 
 
 async def _find_addresses(address: WebAddress, reach: Reach) -> list[str]:
@@ -261,8 +295,6 @@ def _judge_text(address: WebAddress, reach: Reach) -> None:
 
 async def _read(response: httpx2.Response, address: WebAddress, options: FetchOptions) -> Reply:
     """Return the response with as much of its body as is wanted."""
-    if sum(len(name) + len(value) for name, value in response.headers.raw) > HEADER_BYTES:
-        raise ToolFailure(f"{address.url} answered with more than {HEADER_BYTES // 1024} KiB of headers")
     headers = {name.lower(): value for name, value in response.headers.items()}
     body = _body(200 <= response.status_code < 300, headers.get("content-type", ""), options)
     announced = _length(headers)
@@ -368,6 +400,7 @@ class Body:
         self._limit = limit
         self._most: Callable[[bytes], int] | None = most
         self._raw = 0
+        self._chunks = 0
         self._size = 0
         self._kept = BytesIO()
 
@@ -380,16 +413,20 @@ class Body:
         import httpx2
 
         clock = asyncio.get_running_loop().time
-        reported = clock()
+        reported = breathed = clock()
         try:
             unpacker = Unpacker(headers.get("content-encoding", ""))
             async for chunk in response.aiter_raw():
                 self._take(unpacker, chunk)
                 if self.cut:
                     return
-                if clock() - reported >= PROGRESS_S:
-                    reported = clock()
+                now = clock()
+                if now - reported >= PROGRESS_S:
+                    reported = now
                     report(self._size)
+                if now - breathed >= BREATH_S:
+                    await asyncio.sleep(0)
+                    breathed = clock()
             self.complete = unpacker.finished
             self.trouble = "" if self.complete else "its compression ends too soon"
         except Unsupported as problem:
@@ -401,11 +438,12 @@ class Body:
 
     def _take(self, unpacker: Unpacker, chunk: bytes) -> None:
         self._raw += len(chunk)
+        self._chunks += 1
         for piece in unpacker.pieces(chunk):
             self._size += self._kept.write(piece)
             if self._is_over():
                 break
-        if self._is_over():
+        if self._is_over() or self._chunks > MAX_CHUNKS:
             self._kept.truncate(self._limit)
             self.cut = True
 
