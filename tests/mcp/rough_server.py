@@ -122,7 +122,7 @@ def call(number: object, name: str, args: dict[str, object], meta: dict[str, obj
         case "rich":
             blocks: list[dict[str, object]] = [
                 {"type": "text", "text": "look"},
-                {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                {"type": "image", "data": "iVBORw0KGgoAAAANSUhEUg==", "mimeType": "image/png"},
                 {"type": "resource_link", "uri": "file:///x", "name": "x"},
             ]
             send({"id": number, "result": {"content": blocks, "structuredContent": {"answer": 42}}})

@@ -530,6 +530,16 @@ async def test_a_schema_that_would_take_for_ever_is_refused_and_said(tmp_path: P
         assert (await app.call("rough:echo", {"text": "on"})).output == "on"
 
 
+async def test_arguments_nested_too_deep_are_wrong_arguments_and_no_bug(tmp_path: Path) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(400):
+        deep = {"a": deep}
+    async with opened(tmp_path, rough=rough()) as app:
+        refused = await app.call("rough:echo", {"text": deep})
+        assert refused.error is not None
+        assert refused.error.code == "invalid_args"
+
+
 async def test_an_answer_is_held_to_what_the_server_promised(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     kept = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}

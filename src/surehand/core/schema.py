@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -354,8 +355,9 @@ class ForeignArguments(Arguments):
         # Listing all faults of alternatives takes a thousand times as long as finding that none fits.
         branches = SchemaWork(self._schema, choices=False)
         if not branches.exceeds(raw, CHECKS_AT_ONCE) and not SchemaWork(self._schema).exceeds(raw, MOMENT):
-            errors = (self._brief or validator).iter_errors(raw)
-            raise InvalidArguments(_tell_faults(islice(errors, FAULTS_LIMIT)))
+            with suppress(ValueError):  # too deep to be told apart: the first fault is that
+                errors = (self._brief or validator).iter_errors(raw)
+                raise InvalidArguments(_tell_faults(islice(errors, FAULTS_LIMIT)))
         if survey(self._schema).words & _ALTERNATIVES:
             raise InvalidArguments(
                 [Fault("", "they do not fit, and the schema has too many alternatives to say where")]
@@ -391,12 +393,10 @@ def _tell_faults(errors: typing.Iterable[Any]) -> list[Fault]:
 
 
 def _first_fault(validator: Any, value: Any) -> list[Fault]:
-    import jsonschema_rs
-
     try:
         validator.validate(value)
-    except jsonschema_rs.ValidationError as error:
-        return _tell_faults([error])
+    except ValueError as error:  # jsonschema_rs' own, or what is nested too deep
+        return _tell_faults([error]) if hasattr(error, "instance_path") else [Fault("", str(error))]
     return []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
@@ -18,6 +19,7 @@ from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.shapes import result_to_mcp
 from surehand.core.tool import ToolInfo
 from surehand.core.view import mcp_tool
+from surehand.files.sniff import HEAD_BYTES, sniff
 
 T = TypeVar("T")
 
@@ -135,6 +137,60 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [clean_json(each) for each in cast("list[Any]", value)]
     return value
+
+
+BLOCKS_LIMIT: Final = 100
+FOREIGN_CHARS: Final = 100_000
+"""Characters of the largest block of another kind than text and picture that is passed on."""
+IMAGE_BYTES: Final = 5 * 1024 * 1024
+_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What every provider takes. A model is sent its whole transcript: one wrong picture would end the conversation."""
+
+
+def limit_blocks(blocks: list[Any]) -> list[Any]:
+    """Return the content of a server's answer in few blocks: checking each takes a while."""
+    if len(blocks) <= BLOCKS_LIMIT:
+        return blocks
+    texts = [_text_in(each) for each in blocks]
+    if None not in texts:
+        return [_text("\n".join(filter(None, texts)))]
+    return [*blocks[:BLOCKS_LIMIT], _text(f"[{len(blocks) - BLOCKS_LIMIT:,} more blocks were left out]")]
+
+
+def _text_in(block: Any) -> str | None:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case _:
+            return None
+
+
+def read_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a block of a server's answer as a model can take it; a note stands for what it cannot."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return _text(text)  # whom it is for, and what else a server says of it, is not for the model
+        case {"type": "image", "data": str(data)}:
+            mime = _image_type(data)
+            return {"type": "image", "data": data, "mimeType": mime} if mime else _text("[a picture was left out]")
+        case _ if (size := len(json.dumps(block))) > FOREIGN_CHARS:
+            return _text(f"[a block of {size:,} characters was left out ({str(block.get('type'))[:20]})]")
+        case _:
+            return block
+
+
+def _image_type(data: str) -> str:
+    """Return what kind of picture this is by its bytes; nothing for what is none, or too large."""
+    try:
+        body = base64.b64decode(data, validate=True) if len(data) <= IMAGE_BYTES * 4 // 3 + 4 else b""
+    except (binascii.Error, ValueError):
+        return ""
+    mime = sniff(body[:HEAD_BYTES]).mime
+    return mime if mime in _IMAGES else ""
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def page(entries: Sequence[T], cursor: str | None, size: int = PAGE) -> tuple[Sequence[T], str | None]:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -21,9 +22,16 @@ from pydantic import ValidationError
 
 LINE_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of the longest line that is read."""
+VALUES_LIMIT: Final = 200_000
+"""Values in a message; in memory each takes up to two hundred times its bytes."""
 SKIP_LIMIT: Final = 64 * LINE_LIMIT
 """Bytes of the longest line that is skipped; what sends more has no end."""
 PIECE_BYTES: Final = 64 * 1024
+"""What is read ahead; a longer line is put together from such pieces."""
+AT_ONCE: Final = 4
+"""Lines that are passed on before other work has its turn: each may start a task."""
+UNREAD_LIMIT: Final = 500
+"""Answers that the other end has not taken; while there are more, nothing else of it is read."""
 TOO_LONG: Final = -32070
 """The code of the error that stands in for an answer too long to be read (of those a program may define)."""
 UNREADABLE: Final = -32071
@@ -38,6 +46,7 @@ _VALUE: Final = rb'(?:"(?:[^"\\]|\\.){0,256}"|-?\d{1,20}|null)'
 _MEMBER: Final = re.compile(rb'\s*"(jsonrpc|id|method)"\s*:\s*(' + _VALUE + rb")\s*,")
 _FIRST: Final = re.compile(rb"\s*\{")
 _LAST: Final = re.compile(rb'((?:,\s*"(?:jsonrpc|id|method)"\s*:\s*' + _VALUE + rb"\s*)+)\}\s*\Z")
+_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[,\[{]', re.DOTALL)
 _OF_LAST: Final = re.compile(rb',\s*"(jsonrpc|id|method)"\s*:\s*(' + _VALUE + rb")")
 
 
@@ -74,19 +83,31 @@ class Lines:
     """Messages as the SDK wants them: to iterate over and to send to."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refuse: Refuse | None = None
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        refuse: Refuse | None = None,
+        *,
+        limit: int = LINE_LIMIT,
+        patience_s: float | None = None,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._refuse = refuse or self.answer_refusing
+        self._limit = limit
+        self._patience_s = patience_s
+        """How long the other end may leave too many answers unread; None for as long as it likes."""
+        self._passed = 0
+        self._unread = 0
+        self._taken = asyncio.Event()
         self._open: set[Any] = set()
         self._awaited: set[Any] = set()
         """The ids of our own requests that have no answer yet."""
         self._idle = asyncio.Event()
         self.ended = asyncio.Event()
         """Set when the other end will say nothing more."""
-        self.endless = False
-        """Whether that is because it sent a line that never ended."""
+        self.fault = ""
+        """What it did wrong, if that is why."""
 
     # What the other end says ---------------------------------------------------------------------------------------
 
@@ -95,49 +116,73 @@ class Lines:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while True:
-            line = await self._line()
+            self._passed += 1
+            if self._passed % AT_ONCE == 0:
+                await asyncio.sleep(0)  # lines that are already there are read without waiting
+            line = await self._line() if await self._are_answers_taken() else b""
             if not line:
                 await self._let_finish()
                 self.ended.set()
                 raise StopAsyncIteration
             if isinstance(line, Overlong):
-                message = await self._instead_of(line)
+                text = f"a line of {line.size:,} bytes was dropped; at most {self._limit:,} are read"
+                message = await self._instead_of(line.members(), text)
             else:
                 message = await self._parse_line(line) if line.strip() else None
             if message is not None:
                 return message
 
+    async def _are_answers_taken(self) -> bool:
+        """Wait until the other end has read what it was answered; False where it does not."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                while self._unread >= UNREAD_LIMIT:
+                    self._taken.clear()
+                    await self._taken.wait()
+        except TimeoutError:
+            self.fault = "it does not read the answers to its requests"
+        return not self.fault
+
     async def _line(self) -> bytes | Overlong:
         """Return the next line, what is kept of one that is too long, or nothing at the end."""
-        try:
-            return await self._reader.readuntil(b"\n")
-        except asyncio.IncompleteReadError as end:
-            return end.partial
-        except asyncio.LimitOverrunError:
-            return await self._skip_line()
-        except OSError:
-            return b""
+        pieces, size = list[bytes](), 0
+        while size <= self._limit:
+            try:
+                pieces.append(await self._reader.readuntil(b"\n"))
+            except asyncio.IncompleteReadError as end:
+                pieces.append(end.partial)
+            except asyncio.LimitOverrunError as more:
+                pieces.append(await self._reader.readexactly(more.consumed))
+                size += more.consumed
+                continue
+            except OSError:
+                return b""
+            if size + len(pieces[-1]) <= self._limit:
+                return b"".join(pieces)
+            break
+        return await self._skip_line(pieces)
 
-    async def _skip_line(self) -> bytes | Overlong:
+    async def _skip_line(self, pieces: list[bytes]) -> bytes | Overlong:
         """Read on to the end of a line that is too long, and keep next to nothing of it."""
         skipped = Overlong()
-        while skipped.size < SKIP_LIMIT:
+        for piece in pieces:
+            skipped.add(piece)
+        is_whole = pieces.pop().endswith(b"\n")
+        pieces.clear()
+        while not is_whole and skipped.size < SKIP_LIMIT:
             try:
                 skipped.add(await self._reader.readuntil(b"\n"))
+                is_whole = True
             except asyncio.LimitOverrunError as more:
-                for start in range(0, more.consumed, PIECE_BYTES):  # no second copy of all that is there
-                    skipped.add(await self._reader.readexactly(min(PIECE_BYTES, more.consumed - start)))
+                skipped.add(await self._reader.readexactly(more.consumed))
             except (asyncio.IncompleteReadError, OSError):
                 return b""
-            else:
-                return skipped
-        self.endless = True
-        return b""
+        if not is_whole:
+            self.fault = "it sent a line that never ended"
+        return skipped if is_whole else b""
 
-    async def _instead_of(self, skipped: Overlong) -> SessionMessage | None:
-        """Return the error that stands in for an answer too long to be read; refuse anything else that is."""
-        known = skipped.members()
-        text = f"a line of {skipped.size:,} bytes was dropped; at most {LINE_LIMIT:,} are read"
+    async def _instead_of(self, known: dict[str, Any], text: str) -> SessionMessage | None:
+        """Return the error that stands in for an answer too large to be read; refuse anything else that is."""
         if "id" not in known or "method" in known:
             await self._refuse(types.INVALID_REQUEST, text, known.get("id"))
             return None
@@ -151,6 +196,8 @@ class Lines:
             raise anyio.EndOfStream from None
 
     async def _parse_line(self, line: bytes) -> SessionMessage | None:
+        if has_too_many_values(line):
+            return await self._instead_of(_ends_of(line), f"a message of more than {VALUES_LIMIT:,} values was dropped")
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as problem:
@@ -201,23 +248,36 @@ class Lines:
         message = item.message
         if isinstance(message, types.JSONRPCRequest):
             self._awaited.add(message.id)
-        await self._write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            await self._answer(line)
             self._open.discard(message.id)
             if not self._open:
                 self._idle.set()
+        else:
+            # A call that is given up must not wait until the other end reads that it is.
+            await self._write(line, wait=getattr(message, "method", "") != "notifications/cancelled")
 
     async def answer_refusing(self, code: int, text: str, number: str | int | None) -> None:
         """Answer a line that is no message, as a server does."""
         error = types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=text))
-        await self._write(error.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        await self._answer(error.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
-    async def _write(self, line: bytes) -> None:
+    async def _answer(self, line: bytes) -> None:
+        self._unread += 1
+        try:
+            await self._write(line)
+        finally:
+            self._unread -= 1
+            self._taken.set()
+
+    async def _write(self, line: bytes, *, wait: bool = True) -> None:
         if self._writer.transport.is_closing():
             return  # the other end has gone; reading will tell
         try:
             self._writer.write(line + b"\n")
-            await self._writer.drain()
+            if wait:
+                await self._writer.drain()
         except (BrokenPipeError, ConnectionResetError, RuntimeError):
             pass
 
@@ -242,6 +302,14 @@ class Lines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def has_too_many_values(line: bytes) -> bool:
+    """Say whether a message is made of more values than are read."""
+    if line.count(b",") + line.count(b"[") + line.count(b"{") <= VALUES_LIMIT:
+        return False  # texts count too, so that this settles it for all but a few
+    values = (found for found in _STRUCTURE.finditer(line) if line[found.start()] != ord('"'))
+    return next(islice(values, VALUES_LIMIT, None), None) is not None
 
 
 def _top(line: bytes) -> dict[str, Any]:

@@ -7,7 +7,9 @@ words until it is back. It is brought back with growing pauses, for as long as s
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, cast
@@ -29,6 +31,15 @@ CONNECT_S: Final = 30.0
 LOGIN_S: Final = 400.0
 """How long that may take where a person logs in."""
 TOOLS_LIMIT: Final = 20_000
+PAGES_LIMIT: Final = 1_000
+LIST_CHARS: Final = 32 * 1024 * 1024
+"""Characters of everything that a server says about its tools."""
+TOOL_CHARS: Final = 1024 * 1024
+"""Characters of what it says about one of them."""
+AT_ONCE: Final = 50
+"""Tools of a list that are taken before other work has its turn."""
+REFRESH_S: Final = 0.5
+"""The least time between two looks at a server's tools, however often it says that they changed."""
 
 Show = Callable[[str], Coroutine[Any, Any, None]]
 """Shows a person the address at which to log in to a server."""
@@ -117,6 +128,9 @@ class Connection:
             raise self._make_failure(tool, problem, current=client is self._client) from problem
         except (RuntimeError, ValueError, OSError) as problem:  # an answer that does not fit what the server promised
             raise ToolFailure(f"the MCP server {self.name} answered {tool} wrongly: {_plain(problem)}") from problem
+        except asyncio.CancelledError:
+            self._refresh.set()  # is it still there? One that hangs is restarted.
+            raise
         return convert.plain(result)
 
     async def revert_leftovers(self) -> ToolError | None:
@@ -124,7 +138,7 @@ class Connection:
         if self._look is None or not (found := await self._look()):
             return None
         message = put_back_message(f"the MCP server {self.name}", found)
-        self._session.emit("note", message=message)
+        self._tell(message)
         return ToolError("execution_error", message, KEPT_HINT)
 
     def _make_failure(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
@@ -192,7 +206,7 @@ class Connection:
                     await client.__aenter__()
                     # The tool validates answers, in a thread and within bounds; here it would block the event loop.
                     client.session.validate_tool_result = _not_validated
-                    tools = await self._list_page(client)
+                    tools = await self._list_tools(client)
             except TimeoutError:
                 refusal = why() if self._over_url else ""
                 raise ToolFailure(refusal or f"it did not introduce itself within {patience_s:g} s") from None
@@ -221,16 +235,23 @@ class Connection:
         following = asyncio.ensure_future(self._follow(client))
         try:
             while True:
-                await asyncio.wait(events.values(), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(events.values(), return_when=FIRST_COMPLETED)
                 if events["ended"].done() or events["lost"].done():
                     return
                 self._refresh.clear()
                 events["refresh"] = asyncio.ensure_future(self._refresh.wait())
-                async with asyncio.timeout(CONNECT_S):
-                    await self._found(await self._list_page(client))
+                await self._look_again(client)
+                await asyncio.wait({events["ended"], events["lost"]}, timeout=REFRESH_S, return_when=FIRST_COMPLETED)
         finally:
             for task in (*events.values(), following):
                 task.cancel()
+
+    async def _look_again(self, client: Any) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._found(await self._list_tools(client))
+        except TimeoutError:
+            raise ToolFailure(f"it answered nothing for {CONNECT_S:g} s") from None
 
     def _events(self, ended: asyncio.Event) -> dict[str, asyncio.Event]:
         return {"ended": ended, "lost": self._lost, "refresh": self._refresh}
@@ -250,16 +271,39 @@ class Connection:
         if isinstance(message, types.ToolListChangedNotification):
             self._refresh.set()
 
-    async def _list_page(self, client: Any) -> list[dict[str, Any]]:
+    async def _list_tools(self, client: Any) -> list[dict[str, Any]]:
+        """Return a server's tools, as far as its list has an end."""
         tools: list[dict[str, Any]] = []
-        cursor: str | None = None
+        room, cursors = LIST_CHARS, list[str | None]([None])
         while client.server_capabilities.tools is not None:
-            page = await client.list_tools(cursor=cursor)
-            tools += [convert.plain(each) for each in page.tools]
-            cursor = page.next_cursor
-            if cursor is None or len(tools) >= TOOLS_LIMIT:
+            page = await client.list_tools(cursor=cursors[-1])
+            for number, each in enumerate(page.tools):
+                if number % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                told = convert.plain(each)
+                size = len(json.dumps(told))
+                room -= size
+                if room < 0 or len(tools) == TOOLS_LIMIT:
+                    return self._end_list(tools)
+                if size <= TOOL_CHARS:
+                    tools.append(told)
+                else:
+                    self._tell(
+                        f"a tool of the MCP server {self.name} was left out: its definition is too long ({size:,})"
+                    )
+            if page.next_cursor is None:
                 break
-        return tools[:TOOLS_LIMIT]
+            if page.next_cursor in cursors or len(cursors) == PAGES_LIMIT:
+                return self._end_list(tools)
+            cursors.append(page.next_cursor)
+        return tools
+
+    def _end_list(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        self._tell(f"the list of tools of the MCP server {self.name} has no end; the first {len(tools):,} are used")
+        return tools
+
+    def _tell(self, message: str) -> None:
+        self._session.emit("note", message=message)
 
     @asynccontextmanager
     async def _open_transport(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:

@@ -19,7 +19,16 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from surehand.mcp.client.login import is_safe
-from surehand.mcp.lines import LINE_LIMIT, UNREADABLE, Overlong, id_of_answer, id_of_request
+from surehand.mcp.convert import limit_blocks
+from surehand.mcp.lines import (
+    LINE_LIMIT,
+    UNREADABLE,
+    VALUES_LIMIT,
+    Overlong,
+    has_too_many_values,
+    id_of_answer,
+    id_of_request,
+)
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
@@ -122,6 +131,8 @@ class _Counted(httpx2.AsyncByteStream):
 
     def _check_answer(self, body: bytes) -> bytes:
         """Return an answer, or the error that stands in for one to another request: no other would come."""
+        if has_too_many_values(body):
+            raise httpx2.StreamError(f"the answer exceeded {VALUES_LIMIT:,} values, and with them its {_EXCEEDED}")
         if self._request_id is None or id_of_answer(body) in (self._request_id, None):
             return body
         return _stand_in(self._request_id)
@@ -382,6 +393,8 @@ class _Reading(_Stream):
         if isinstance(message, types.JSONRPCResponse):
             # In a session of an older version the SDK drops what only newer ones know.
             message.result.setdefault("resultType", "complete")
+            if isinstance(content := message.result.get("content"), list):
+                message.result["content"] = limit_blocks(cast("list[Any]", content))
         if message is not None:
             item.message = self._probe.correct(message)
         return item

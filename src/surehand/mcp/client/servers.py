@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from surehand.core.call import Text, ToolError, ToolResult
+from surehand.core.call import Text, ToolError, ToolResult, truncate_middle
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, RemoteCall, Unreadable
-from surehand.core.errors import ERROR_CODES, RegistrationError, ToolFailure
+from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.names import full_name, name_problems, split_full_name
 from surehand.core.schema import Fault, ForeignArguments, InvalidArguments
 from surehand.core.session import Session
@@ -37,6 +38,10 @@ from surehand.state.json_file import write_private_json
 AT_ONCE: Final = 50
 """Tools of a server that are registered before other work gets its turn."""
 DESCRIPTION_LIMIT: Final = 20_000
+ERROR_CHARS: Final = 2_000
+"""Characters of a server's answer that are the message of an error; its output may say more."""
+_NAME: Final = re.compile(r"[\w \-./:@+#\u2600-\u27bf\U0001f300-\U0001faff]+")
+"""What names of tools are made of. Rules name tools, and to a rule `*` means all of them."""
 _TOLD: Final = ("description", "title", "inputSchema", "outputSchema", "annotations")
 FILE: Final = "mcp_approved.json"
 
@@ -187,6 +192,8 @@ class Servers:
                 await asyncio.sleep(0)  # checking thousands of schemas takes a while; other calls go on between them
             name = str(told.get("name", ""))
             problems = name_problems(name) or ([f"{name!r} is listed twice"] if name in now else [])
+            if not problems and _NAME.fullmatch(name) is None:
+                problems = [f"{visible(name, lines=False)!r} cannot stand in a rule"]
             if problems:
                 left_out += problems
             elif told == before.get(name) or self._register(remote_tool(told, connection, self._approved), left_out):
@@ -303,27 +310,24 @@ def _hidden(text: str) -> str:
 
 
 def parse_result(shape: Mapping[str, Any], server: str) -> ToolResult:
-    """Return the result in a server's answer. Its own claims about origin, undo and the like are not believed."""
+    """Return the result in a server's answer.
+
+    Its own claims about origin, undo and errors are not believed, though another Surehand makes them: what is our own
+    word is not marked as a stranger's where a model reads it.
+    """
     meta: dict[str, Any] = dict(shape.get("_meta") or {})
-    ours = meta.pop("surehand", None)
-    result = result_from_mcp({**shape, "_meta": meta})
-    if result.error is not None:
-        result = replace(result, error=_error(result.error, ours))
-    content = result.content
+    meta.pop("surehand", None)
+    data = shape.get("structuredContent")
+    blocks = list(map(convert.read_block, shape.get("content") or ()))
+    if not blocks and data is not None:
+        blocks = [{"type": "text", "text": json.dumps(data, ensure_ascii=False)}]
+    result = result_from_mcp({**shape, "content": blocks, "_meta": meta})
+    error, content = result.error, result.content
+    if error is not None:
+        error = replace(error, message=truncate_middle(error.message, ERROR_CHARS))
     if len(content) == 1 and isinstance(content[0], Text):
         content = ()  # the output says it all
-    return replace(result, content=content, meta={**result.meta, "origin": f"mcp:{server}"})
-
-
-def _error(error: ToolError, ours: Any) -> ToolError:
-    """Return the error with the code and the hint that another Surehand gave it."""
-    told: Any = cast("dict[str, Any]", ours).get("error") if isinstance(ours, dict) else None
-    if not isinstance(told, dict):
-        return error
-    given = cast("dict[str, Any]", told)
-    if given.get("code") not in ERROR_CODES:
-        return error
-    return ToolError(given["code"], str(given.get("message", error.message)), str(given.get("hint", "")))
+    return replace(result, content=content, error=error, meta={**result.meta, "origin": f"mcp:{server}"})
 
 
 def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailure:

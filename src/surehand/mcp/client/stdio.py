@@ -27,7 +27,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
 from surehand.files.protected_paths import homes, inside
 from surehand.files.sanitize import visible
-from surehand.mcp.lines import LINE_LIMIT, Lines
+from surehand.mcp.lines import LINE_LIMIT, PIECE_BYTES, Lines
 from surehand.sandbox.command import Command, bash
 from surehand.sandbox.denials import explain
 from surehand.sandbox.protocol import Runner
@@ -36,6 +36,8 @@ STDERR_KEPT: Final = 16 * 1024
 """Bytes of a server's stderr that are kept, the latest ones."""
 NOISE_LIMIT: Final = 10_000
 """Lines on stdout that are no messages; a server that prints more is broken."""
+UNREAD_S: Final = 10.0
+"""How long a server may leave the answers to its own requests unread."""
 CLOSE_S: Final = 2.0
 """How long a server may take to end when its input closes, and again after SIGTERM."""
 _REAPER: Final = os.path.join(os.path.dirname(sandbox.__file__), "linux", "reaper.py")
@@ -53,7 +55,7 @@ class Pipe:
         kill: Callable[[], object],
         code: Callable[[], int | None],
     ) -> None:
-        self.lines = Lines(reader, writer, self._hear_noise)
+        self.lines = Lines(reader, writer, self._hear_noise, patience_s=UNREAD_S)
         self.noise = 0
         self.broken = ""
         self._kill = kill
@@ -88,8 +90,8 @@ class Pipe:
 
     def why_ended(self) -> str:
         """Say why the server no longer answers."""
-        if self.broken or self.lines.endless:
-            return self.broken or "it sent a line that never ended"
+        if fault := self.broken or self.lines.fault:
+            return fault
         code = self._code()
         last = self.stderr.strip().splitlines()[-1:]
         said = f"; its last words: {visible(last[0][:300], lines=False)}" if last else ""
@@ -116,7 +118,7 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
             env=reaper,
             cwd=cwd,
             start_new_session=True,
-            limit=LINE_LIMIT,
+            limit=PIECE_BYTES,
             pass_fds=[reading],
         )
     except (OSError, ValueError) as problem:
@@ -235,12 +237,22 @@ class OverPipe:
         del problem
 
 
-class _Fed:
+class _Fed(asyncio.ReadTransport):
     """What a server writes, piece by piece, as a stream to read lines from."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reader = asyncio.StreamReader(limit=LINE_LIMIT)
+        self.reader.set_transport(self)
         self.pipe: Pipe | None = None
+
+    def pause_reading(self) -> None:
+        """End a server that is far ahead of its reader: what a sandbox hands over cannot be held back."""
+        if self.pipe is not None:
+            self.pipe.end("it sends more than can be read")
+
+    def resume_reading(self) -> None:
+        """Do nothing: it was not paused."""
 
     def feed(self, chunk: bytes) -> None:
         self.reader.feed_data(chunk)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from mcp.server.lowlevel.server import Server
 
-from surehand.mcp.lines import LINE_LIMIT, Lines
+from surehand.mcp.lines import PIECE_BYTES, Lines
 from surehand.state.stdio import is_stream, own_stdio
 
 
@@ -18,7 +18,7 @@ async def serve_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (reading, writing):  # a plain file cannot be waited for
             await server.run(reading, writing, server.create_initialization_options())
         return
-    lines = Lines(*await own_stdio(LINE_LIMIT))
+    lines = Lines(*await own_stdio(PIECE_BYTES))
     try:
         await server.run(cast("Any", lines), cast("Any", lines), server.create_initialization_options())
     finally:
