@@ -7,6 +7,8 @@ lost comes back when the server behaves, and no process is left.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 import re
 import sys
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.loopback import Site, page, redirect
+from tests.mcp.test_streams import answer as answer_well
 
 from surehand import Image, Settings, Surehand
 from surehand.agent.loop import mark_foreign_text
@@ -24,11 +28,18 @@ from surehand.core.settings import McpServerSettings, PermissionSettings
 from surehand.core.shapes import result_to_anthropic
 from surehand.mcp.client import connection, stdio
 
+EVENTS = "text/event-stream"
 HOSTILE = str(Path(__file__).with_name("hostile_server.py"))
 PATIENCE_S = 1.0
-LOST = r"was lost during go|is not available"
-TIMED_OUT = r"did not finish within 1 s"
-UNREADABLE = r"answered go (wrongly|with what cannot be read)"
+
+
+def head(content_type: str, *headers: str) -> bytes:
+    return "\r\n".join(("HTTP/1.1 200 OK", f"Content-Type: {content_type}", *headers, "", "")).encode()
+
+
+LOST = r"was lost during|is not available"
+TIMED_OUT = r"did not finish within \d s"
+UNREADABLE = r"answered \w+ (wrongly|with what cannot be read)"
 BROKEN = r"is not available: (the connection failed|it did not introduce itself|it prints output|it sent a line)"
 BROKEN_OR_SLOW = rf"{BROKEN}|{TIMED_OUT}"
 
@@ -112,6 +123,25 @@ FORGERIES = {
     ("go", "many pictures"): r"^\[4,900 more blocks were left out\]$",
     ("go", "no picture"): r"^\[a picture was left out\]\n\[a picture was left out\]$",
     ("go", "large resource"): r"^\[a block of 1,048,\d+ characters was left out \(resource\)\]$",
+}
+CHUNKED = "Transfer-Encoding: chunked"
+LARGE = "a message of more than 200,000 values"
+HTTP: dict[str, tuple[bytes, bytes, str]] = {
+    # what is sent at once, what is sent for ever after it, and what the call says
+    "redirect elsewhere": (redirect("http://127.0.0.1:1/", "307 Temporary Redirect"), b"", "not followed"),
+    "redirect to a file": (redirect("file:///etc/passwd", "308 Permanent Redirect"), b"", "not followed"),
+    "a page": (page("<p>hello"), b"", "Unexpected content type"),
+    "nothing": (b"", b"", LOST),
+    "a list": (page("[]", "application/json"), b"", UNREADABLE),
+    "many values": (page(json.dumps({"id": [1] * 300_000}), "application/json"), b"", LARGE),
+    "event of many values": (page(b"data: " + b"[1]," * 300_000 + b"\n\n", EVENTS), b"", LARGE),
+    "bomb": (page(gzip.compress(b" " * (20 << 20)), "application/json", "Content-Encoding: gzip"), b"", "too much"),
+    "packed blank lines": (page(gzip.compress(b"\n" * (1 << 20)), EVENTS, "Content-Encoding: gzip"), b"", LOST),
+    "lines without end": (head(EVENTS, CHUNKED), b"10\r\ndata: x\ndata: y\n\r\n", LOST),
+    "line without end": (head(EVENTS, CHUNKED), b"1000\r\n" + b"x" * 4096 + b"\r\n", "too much|did not finish"),
+    "blank lines": (head(EVENTS, CHUNKED), b"4\r\n\n\n\n\n\r\n", TIMED_OUT),
+    "comments": (head(EVENTS, CHUNKED), b"6\r\n: x\n\n\n\r\n", TIMED_OUT),
+    "single bytes": (head("application/json", CHUNKED), b"1\r\n \r\n", TIMED_OUT),
 }
 Rows = dict[tuple[str, str], str]
 
@@ -222,3 +252,34 @@ async def test_what_a_server_claims_of_its_answer_is_not_believed(tmp_path: Path
         outside = re.sub(r"(?s)\[begin ([0-9a-f]{8}).*?\[end \1\]", "", said)
         assert "forged" not in outside, misdeed
         assert "[end deadbeef]" not in said, misdeed
+
+
+@pytest.mark.parametrize("misdeed", HTTP)
+async def test_a_server_over_http_that_answers_wrongly_fails_its_call_alone(misdeed: str, tmp_path: Path) -> None:
+    at_once, for_ever, words = HTTP[misdeed]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = await reader.read(1 << 20)
+        if b'"never"' not in sent:
+            again = asyncio.StreamReader()
+            again.feed_data(sent)
+            again.feed_eof()
+            await answer_well(again, writer)
+            return
+        writer.write(at_once)
+        await writer.drain()
+        while for_ever:
+            writer.write(for_ever * 100)
+            await writer.drain()
+
+    settings = Settings(permissions=PermissionSettings(allow=("mcp__far",)))
+    async with Site(default=answer) as site:
+        servers = {"far": McpServerSettings(url=site.url("/mcp"), timeout=5 if words == TIMED_OUT else 60)}
+        async with Surehand(tmp_path, settings=settings, mcp_servers=servers) as app:
+            app.servers.get("far")._pauses_s = (0.05,)  # pyright: ignore[reportPrivateUsage]
+            failed = await app.call("far:never")
+            assert failed.error is not None
+            assert re.search(words, failed.error.message), failed.error.message
+            async with asyncio.timeout(60):
+                while (await app.call("far:twice")).output != "right":
+                    await asyncio.sleep(0.05)

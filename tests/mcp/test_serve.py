@@ -24,6 +24,7 @@ from surehand.mcp.server.http import Door, Remembered, serve_http
 from surehand.mcp.server.serving import Serving
 from surehand.policy import trust
 from surehand.state import locations
+from surehand.web import local_server
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
@@ -339,6 +340,22 @@ async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(t
     assert closed
     assert answer.startswith(b"HTTP/1.1 400")
     assert answer.count(b"HTTP/1.1 ") == 1  # what stood behind the shorter body was no request
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
+async def test_a_connection_whose_request_never_begins_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(local_server, "HEAD_S", 0.1)
+    async with listening(tmp_path) as (url, _):
+        host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(begun)
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+        writer.close()
+        async with httpx2.AsyncClient() as http:
+            assert (await http.post(url, json=body("initialize", HELLO), headers=HEADERS)).status_code == 200
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -24,6 +24,7 @@ LINE_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of the longest line that is read."""
 VALUES_LIMIT: Final = 200_000
 """Values in a message; in memory each takes up to two hundred times its bytes."""
+TOO_MANY: Final = f"a message of more than {VALUES_LIMIT:,} values was dropped"
 SKIP_LIMIT: Final = 64 * LINE_LIMIT
 """Bytes of the longest line that is skipped; what sends more has no end."""
 PIECE_BYTES: Final = 64 * 1024
@@ -197,7 +198,7 @@ class Lines:
 
     async def _parse_line(self, line: bytes) -> SessionMessage | None:
         if has_too_many_values(line):
-            return await self._instead_of(_ends_of(line), f"a message of more than {VALUES_LIMIT:,} values was dropped")
+            return await self._instead_of(_ends_of(line), TOO_MANY)
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValidationError as problem:
@@ -337,7 +338,10 @@ def id_of_request(line: bytes) -> str | int | None:
 
 
 def id_of_answer(line: bytes) -> str | int | None:
-    """Return the id of a message that is an answer; None for any other."""
+    """Return the id of a message that is an answer; None for any other. Of a long one, only the ends are read."""
+    if len(line) > PIECE_BYTES:
+        known = _ends_of(line.strip(b" "))
+        return None if "method" in known else known.get("id")
     found = _top(line)
     return _id_in(line) if "method" not in found and ("result" in found or "error" in found) else None
 

@@ -19,6 +19,8 @@ _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _PLAIN_PORT: Final = "80"
 """The port that is meant where none is named."""
 CLOSE_S: Final = 4.0
+HEAD_S: Final = 10.0
+"""How long the head of a request may take to come; until then nobody knows whose it is."""
 
 
 def is_loopback(host: str) -> bool:
@@ -74,13 +76,54 @@ class ServedAddress:
         return bool(mark) and scheme == "http" and self.knows(host, port)
 
 
+def _make_protocol() -> Any:
+    """Return uvicorn's protocol, which closes a connection whose next request takes too long to begin."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._expect_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._set_deadline(None)
+
+        def _expect_head(self) -> None:
+            if self.conn.their_state is not h11.IDLE:
+                self._set_deadline(None)
+            elif self._deadline is None:
+                self._set_deadline(self.loop.call_later(HEAD_S, self.transport.close))
+
+        def _set_deadline(self, deadline: asyncio.TimerHandle | None) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._deadline = deadline
+
+    return Protocol
+
+
 async def serve_app(app: Any, address: ServedAddress, port: int, announce: Callable[[int], None]) -> None:
     """Serve an ASGI application until cancelled; `announce` gets the port once clients can connect."""
     import uvicorn  # lazy: 150 ms, for servers alone
 
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.create_server((address.host, port), family=family)
-    config = uvicorn.Config(app, interface="asgi3", log_level="critical", lifespan="auto", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app,
+        http=_make_protocol(),
+        interface="asgi3",
+        log_level="critical",
+        lifespan="auto",
+        timeout_graceful_shutdown=1,
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]  # the command line has its own
     announce(listening.getsockname()[1])

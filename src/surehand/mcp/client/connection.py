@@ -209,13 +209,11 @@ class Connection:
                     tools = await self._list_tools(client)
             except TimeoutError:
                 refusal = why() if self._over_url else ""
-                raise ToolFailure(refusal or f"it did not introduce itself within {patience_s:g} s") from None
+                raise self._fail(refusal or f"it did not introduce itself within {patience_s:g} s") from None
             except Exception as problem:
-                if self._over_url and (refusal := why()):
-                    raise ToolFailure(refusal) from problem
-                raise ToolFailure(
-                    f"the connection failed: {_words(problem)}" + (f" ({why()})" if ended.is_set() else "")
-                ) from problem
+                refusal = why() if self._over_url else ""
+                more = f" ({why()})" if ended.is_set() else ""
+                raise self._fail(refusal or f"the connection failed: {_words(problem)}{more}") from problem
             try:
                 self.info = _sanitize_info(convert.plain(client.server_info) or {})
                 self._client, self.problem, self.attempts = client, "", 0
@@ -229,6 +227,13 @@ class Connection:
                 self.problem = self.problem or "its connection broke"
                 self._become("lost")  # before the farewell, which may take its time
                 await client.__aexit__(None, None, None)
+
+    def _fail(self, problem: str) -> ToolFailure:
+        """Tell those who wait why the server is not available, before the farewell, which may take its time."""
+        self.problem = problem
+        self._become("lost")
+        self._attempted.set()
+        return ToolFailure(problem)
 
     async def _stay(self, client: Any, ended: asyncio.Event) -> None:
         events = {name: asyncio.ensure_future(event.wait()) for name, event in self._events(ended).items()}

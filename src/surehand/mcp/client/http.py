@@ -22,9 +22,9 @@ from surehand.mcp.client.login import is_safe
 from surehand.mcp.convert import limit_blocks
 from surehand.mcp.lines import (
     LINE_LIMIT,
+    TOO_LONG,
+    TOO_MANY,
     UNREADABLE,
-    VALUES_LIMIT,
-    Overlong,
     has_too_many_values,
     id_of_answer,
     id_of_request,
@@ -32,8 +32,10 @@ from surehand.mcp.lines import (
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
-CHECKED_BYTES: Final = 64 * 1024
-"""Bytes of an event that is read whole to see what it answers."""
+REOPEN_S: Final = 0.2
+TURN_BYTES: Final = 4 * 1024
+"""What is taken of a body before other work has its turn."""
+EVENT_LINES: Final = 10_000
 _EXCEEDED: Final = "byte limit"
 """Part of what the SDK says of an event that is too long, and of what is said here of an answer."""
 
@@ -90,9 +92,15 @@ class _Within:
 
     def __init__(self, url: str) -> None:
         self._own = httpx2.URL(url)
+        self._opened = float("-inf")
 
     async def check(self, request: httpx2.Request) -> None:
+        """Refuse an address that is not meant for it; open streams of events only so often, whatever a server says."""
         own, url = self._own, request.url
+        if request.method == "GET" and url == own:
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(self._opened + REOPEN_S - now)
+            self._opened = max(now, self._opened + REOPEN_S)
         if (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port) or url.scheme == "https":
             return
         if not (is_safe(str(url)) and is_loopback(own.host)):
@@ -101,14 +109,18 @@ class _Within:
 
 async def _bound(answer: httpx2.Response) -> None:
     """Cut an answer that is read whole off where it is too long; it is unpacked here, to count what fills memory."""
-    number = _request_id(answer.request)
-    if answer.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        if number is not None and "content-encoding" not in answer.headers:
-            answer.stream = _CheckedEvents(answer.stream, number)
-    else:
-        packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
-        answer.stream = _Counted(packed, number)
-        answer.headers.pop("content-encoding", None)
+    packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
+    is_stream = answer.headers.get("content-type", "").lower().startswith("text/event-stream")
+    answer.stream = (_CheckedEvents if is_stream else _Counted)(packed, _request_id(answer.request))
+    answer.headers.pop("content-encoding", None)
+
+
+async def _in_turns(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield a body unpacked, in small pieces with other work between them: what is there comes without waiting."""
+    async for piece in answer.aiter_bytes():
+        for start in range(0, len(piece), TURN_BYTES):
+            yield piece[start : start + TURN_BYTES]
+            await asyncio.sleep(0)
 
 
 class _Counted(httpx2.AsyncByteStream):
@@ -117,14 +129,13 @@ class _Counted(httpx2.AsyncByteStream):
         self._request_id = request_id
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, pieces = 0, list[bytes]()
+        body = bytearray()
         try:
-            async for piece in self._answer.aiter_bytes():
-                size += len(piece)
-                if size > LINE_LIMIT:
+            async for piece in _in_turns(self._answer):
+                body += piece
+                if len(body) > LINE_LIMIT:
                     raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
-                pieces.append(piece)
-            yield self._check_answer(b"".join(pieces))
+            yield self._check_answer(bytes(body))
         except httpx2.RequestError as problem:
             # Badly packed, or cut off: the SDK fails the call at once for this kind of error alone.
             raise httpx2.StreamError(f"the response was interrupted: {problem}") from problem
@@ -132,7 +143,7 @@ class _Counted(httpx2.AsyncByteStream):
     def _check_answer(self, body: bytes) -> bytes:
         """Return an answer, or the error that stands in for one to another request: no other would come."""
         if has_too_many_values(body):
-            raise httpx2.StreamError(f"the answer exceeded {VALUES_LIMIT:,} values, and with them its {_EXCEEDED}")
+            return _stand_in(self._request_id, TOO_LONG, TOO_MANY)
         if self._request_id is None or id_of_answer(body) in (self._request_id, None):
             return body
         return _stand_in(self._request_id)
@@ -142,69 +153,60 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 class _CheckedEvents(httpx2.AsyncByteStream):
-    """The events that answer one request; an error stands in for an answer that is to another request.
+    """The events of one answer; an error stands in for an answer that is to another request, or too large to be read.
 
     The SDK takes whatever answer such a stream holds for the one to its request.
     """
 
-    def __init__(self, stream: Any, request_id: str | int) -> None:
-        self._stream = stream
+    def __init__(self, answer: httpx2.Response, request_id: str | int | None) -> None:
+        self._answer = answer
         self._request_id = request_id
-        self._line = bytearray()
-        self._held = bytearray()
-        """The event that is coming in, until it is clear what it answers."""
-        self._passing: bool | None = None
-        """Whether the rest of a long event is passed on (or left out); None while undecided."""
+        self._event = bytearray()
+        self._begins_line = True
+        self._lines = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._stream:
+        async for piece in _in_turns(self._answer):
             if passed := b"".join(map(self._take, piece.splitlines(keepends=True))):
                 yield passed
-        if self._passing is not False:
-            yield bytes(self._held + self._line)
+        yield bytes(self._event)
 
     def _take(self, part: bytes) -> bytes:
         """Take a line, or a piece of one, and return what can be passed on."""
-        if self._passing is not None and part.strip(b"\r\n"):
-            return part if self._passing else b""
-        self._line += part
-        if part[-1:] not in (b"\n", b"\r") and len(self._held) + len(self._line) <= CHECKED_BYTES:
+        if not self._event and part.startswith(b":"):
+            return part  # a comment
+        ends_event = self._begins_line and not part.strip(b"\r\n")
+        self._begins_line = part[-1:] in (b"\n", b"\r")
+        self._event += part
+        self._lines = 0 if ends_event else self._lines + 1
+        if self._lines > EVENT_LINES:
+            raise httpx2.StreamError(f"an event of more than {EVENT_LINES:,} lines exceeded its {_EXCEEDED}")
+        if not ends_event and len(self._event) <= LINE_LIMIT:
             return b""
-        line = bytes(self._line)
-        self._line.clear()
-        self._held += line
-        at_end = not line.strip(b"\r\n")
-        if not at_end and len(self._held) <= CHECKED_BYTES:
-            return b""
-        event = bytes(self._held)
-        self._held.clear()
-        if self._passing is not None:  # the end of a long one, which was judged by its beginning
-            passed = event if self._passing else b""
-            self._passing = None if at_end else self._passing
-            return passed
-        misdirected = self._is_misdirected(event, whole=at_end)
-        self._passing = None if at_end else not misdirected
-        return b"event: message\ndata: " + _stand_in(self._request_id) + b"\n\n" if misdirected else event
+        event = bytes(self._event)
+        self._event.clear()
+        return self._check_event(event) if b"data" in event else event
 
-    def _is_misdirected(self, event: bytes, *, whole: bool) -> bool:
-        """Say whether an event, or the beginning of a long one, is an answer to another request."""
+    def _check_event(self, event: bytes) -> bytes:
         data = b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
-        if whole:
-            number = id_of_answer(data)
+        if has_too_many_values(data):
+            instead = _stand_in(self._request_id, TOO_LONG, TOO_MANY)
+        elif self._request_id is None or id_of_answer(data) in (self._request_id, None):
+            return event
         else:
-            head = Overlong()
-            head.add(data.lstrip(b" "))
-            known = head.members()
-            number = None if "method" in known else known.get("id")
-        return number is not None and number != self._request_id
+            instead = _stand_in(self._request_id)
+        return b"event: message\ndata: " + instead + b"\n\n"
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self._answer.aclose()
 
 
-def _stand_in(request_id: str | int | None) -> bytes:
-    error = {"code": UNREADABLE, "message": "its answer is to another request (it has another id)"}
-    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode()
+def _stand_in(
+    request_id: str | int | None,
+    code: int = UNREADABLE,
+    message: str = "its answer is to another request (it has another id)",
+) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}).encode()
 
 
 def _request_id(request: httpx2.Request) -> str | int | None:
@@ -219,6 +221,9 @@ def _request_id(request: httpx2.Request) -> str | int | None:
 # are over, which on a busy machine says nothing. Floods of progress are thinned out before anybody works on them.
 
 PROBE: Final = "server/discover"
+REQUESTS_AT_ONCE: Final = 100
+REST_S: Final = 0.5
+"""After so many requests of a server nothing of it is read for so long."""
 PROGRESS_S: Final = 0.05
 """Notices of one call's progress that come faster than this are left out, all but the latest."""
 
@@ -325,6 +330,7 @@ class _Reading(_Stream):
         self._held: dict[Any, Any] = {}
         """The latest notice that came too soon after it."""
         self._coming: asyncio.Task[Any] | None = None
+        self._requests = 0
 
     def __aiter__(self) -> Self:
         return self
@@ -353,12 +359,20 @@ class _Reading(_Stream):
                 item = coming.result()
             token = _progress_token(item)
             if token is None:
+                await self._slow_down(item)
                 return self._put_right(item)
             now = asyncio.get_running_loop().time()
             if now - self._told.get(token, float("-inf")) >= PROGRESS_S:
                 self._note(token, now)
                 return item
             self._held[token] = item
+
+    async def _slow_down(self, item: Any) -> None:
+        """Rest now and then from the requests of a server: each is answered by a task, over HTTP by a request."""
+        self._requests += isinstance(getattr(item, "message", None), types.JSONRPCRequest)
+        if self._requests >= REQUESTS_AT_ONCE:
+            self._requests = 0
+            await asyncio.sleep(REST_S)
 
     def _is_held_back(self, coming: asyncio.Task[Any]) -> bool:
         """Return whether this is another notice, which replaces the one kept back."""
