@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,18 @@ async def test_a_server_that_streams_on_for_ever_is_left(
     stub.script = [step]
     async with scratch_app(tools=[double], builtin=False) as app:
         with pytest.raises(ModelError, match="more than 8,000 characters"):
+            await app.conversation(model).ask("go")
+
+
+@pytest.mark.parametrize("step", [{"raw": repeat(": nothing\n\n")}, {"raw": repeat(" "), "kind": "text/plain"}])
+async def test_a_server_that_sends_nothing_for_ever_is_left(
+    model: Model, stub: Stub, step: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehand.providers.server.STREAM_BYTES", 20_000)
+    monkeypatch.setattr("surehand.providers.server.BODY_BYTES", 20_000)
+    stub.script = [step]
+    async with scratch_app(tools=[double], builtin=False) as app:
+        with pytest.raises(ModelError, match="more than 20,000 bytes"):
             await app.conversation(model).ask("go")
 
 

@@ -19,6 +19,7 @@ from surehand.core.model import Delta, ModelError, ModelEvent, Turn
 from surehand.core.settings import Effort
 from surehand.files.sanitize import visible
 from surehand.providers.table import PROVIDERS
+from surehand.web.fetch import in_turns
 
 _BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """HTTP statuses worth a retry."""
@@ -33,6 +34,10 @@ _WITHIN: Final[Mapping[str, int]] = {
 """HTTP status for errors that come within a stream, after status 200."""
 _TOO_LONG: Final = ("too long", "context length", "context_length", "context window", "maximum context", "too large")
 _SAID: Final = 300
+STREAM_BYTES: Final = 100_000_000
+"""Bytes of a stream of events: for the longest answers, a few hundred for each of their tokens."""
+BODY_BYTES: Final = 16_000_000
+"""Bytes of any other answer."""
 
 
 class Answer(Protocol):
@@ -94,7 +99,8 @@ class ServedModel:
         except ImportError:
             raise ModelError(f"{self.row.title}'s client is not installed", install_hint(self.package)) from None
         # The loop retries and reports each wait; the client must not retry as well.
-        self._client = self._open(library, key, base_url, {"max_retries": 0})
+        http = library.DefaultAsyncHttpxClient(event_hooks={"response": [_bound]})
+        self._client = self._open(library, key, base_url, {"max_retries": 0, "http_client": http})
         self._server = Server(self.row.title, self.provider, name, library, str(self._client.base_url), self.row.server)
 
     def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
@@ -104,6 +110,30 @@ class ServedModel:
     async def close(self) -> None:
         """Close connections and free memory."""
         await self._client.close()
+
+
+async def _bound(answer: Any) -> None:
+    """Bound an answer: a stream of nothing would never end, and the client reads the page of an error whole."""
+    import httpx2
+
+    is_stream = "event-stream" in answer.headers.get("content-type", "")
+    limit = STREAM_BYTES if is_stream else BODY_BYTES
+    packed = httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
+    answer.headers.pop("content-encoding", None)
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in in_turns(packed):
+                size += len(piece)
+                if size > limit:
+                    raise ModelError(f"the model's server sent more than {limit:,} bytes, and was disconnected")
+                yield piece
+
+        async def aclose(self) -> None:
+            await packed.aclose()
+
+    answer.stream = Bounded()
 
 
 @frozen

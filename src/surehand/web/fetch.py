@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -382,6 +382,17 @@ def _cause(problem: BaseException) -> str:
     if isinstance(deepest, ConnectionError) and deepest.errno:
         return os.strerror(deepest.errno)
     return str(deepest) or str(problem) or type(problem).__name__
+
+
+TURN_BYTES: Final = 4 * 1024
+
+
+async def in_turns(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield a body unpacked, in small pieces with other work between them: what is there comes without waiting."""
+    async for piece in answer.aiter_bytes():
+        for start in range(0, len(piece), TURN_BYTES):
+            yield piece[start : start + TURN_BYTES]
+            await asyncio.sleep(0)
 
 
 PROGRESS_S: Final = 0.5

@@ -29,12 +29,11 @@ from surehand.mcp.lines import (
     id_of_answer,
     id_of_request,
 )
+from surehand.web.fetch import in_turns
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
 REOPEN_S: Final = 0.2
-TURN_BYTES: Final = 4 * 1024
-"""What is taken of a body before other work has its turn."""
 EVENT_LINES: Final = 10_000
 _EXCEEDED: Final = "byte limit"
 """Part of what the SDK says of an event that is too long, and of what is said here of an answer."""
@@ -115,14 +114,6 @@ async def _bound(answer: httpx2.Response) -> None:
     answer.headers.pop("content-encoding", None)
 
 
-async def _in_turns(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield a body unpacked, in small pieces with other work between them: what is there comes without waiting."""
-    async for piece in answer.aiter_bytes():
-        for start in range(0, len(piece), TURN_BYTES):
-            yield piece[start : start + TURN_BYTES]
-            await asyncio.sleep(0)
-
-
 class _Counted(httpx2.AsyncByteStream):
     def __init__(self, answer: httpx2.Response, request_id: str | int | None) -> None:
         self._answer = answer
@@ -131,7 +122,7 @@ class _Counted(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         body = bytearray()
         try:
-            async for piece in _in_turns(self._answer):
+            async for piece in in_turns(self._answer):
                 body += piece
                 if len(body) > LINE_LIMIT:
                     raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
@@ -166,7 +157,7 @@ class _CheckedEvents(httpx2.AsyncByteStream):
         self._lines = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in _in_turns(self._answer):
+        async for piece in in_turns(self._answer):
             if passed := b"".join(map(self._take, piece.splitlines(keepends=True))):
                 yield passed
         yield bytes(self._event)
