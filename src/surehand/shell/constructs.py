@@ -56,10 +56,13 @@ def _pipeline(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     if heeds_names and any(each.get("Op") == "|&" for each in below(node)):
         heeds_names = False  # errors come with the names
     for position, part in enumerate(parts):
+        before = len(walk.found)
         walk.statement(part, scope.copy(), replace(context, position=position, fed=fed, listed=names))
         last = walk.found[-1] if walk.found else None
         fed = simple.text_printed_by(last) if last else None
-        names = find_listed_paths(last) if last and heeds_names and is_plain(part) else ()
+        # A function prints more than its last command does.
+        lists = heeds_names and is_plain(part) and not any(each.function for each in walk.found[before:])
+        names = find_listed_paths(last) if last and lists else ()
     return staying(scope.directories)
 
 

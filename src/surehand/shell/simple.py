@@ -324,8 +324,10 @@ def _arguments_after(name: str, words: Sequence[Word], scope: Scope) -> tuple[Wo
     before = scope.variables.get("@")
     items = before.items if before is not None else None
     if name == "set":
-        modes = not program_of("set").judge("set", words).problem and not any(word.text == "--" for word in words)
-        return items if modes else tuple(words[1:]) if words and words[0].literal and words[0].text == "--" else None
+        if words and words[0].literal and words[0].text == "--":
+            return tuple(words[1:])
+        modes = zip(words, (Word(""), *words), strict=False)  # each with the word before it: `-o pipefail`
+        return items if all(word.text[:1] in "-+" or before.text.endswith("o") for word, before in modes) else None
     by = words[0].text if words else "1"
     if items is None or len(words) > 1 or not by.isdecimal() or any(word.many for word in items[: int(by)]):
         return None
