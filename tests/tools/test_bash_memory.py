@@ -142,7 +142,7 @@ async def test_attributes_and_open_files_count_for_whoever_meets_them(sh: Rememb
 )
 async def test_a_variable_counts_for_those_who_heed_it(sh: Remembering, change: str, heeds: str) -> None:
     await sh(change)
-    assert not await sh.asks("ls && cat x | sort | uniq -c; git status")
+    assert not await sh.asks("ls && cat x | sort | uniq -c; git status; sha512sum x")
     assert await sh.asks(heeds)
 
 

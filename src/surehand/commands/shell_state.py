@@ -15,6 +15,7 @@ from typing import Final
 from surehand.core.frozen import field, frozen
 from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
+from surehand.shell.programs import program_of
 from surehand.shell.scope import setting_problem, variable_problem
 from surehand.shell.word import Word
 
@@ -50,14 +51,6 @@ _FOR_LANGUAGES: Final = lazy_pattern(
     r"BUNDLE_|PERL|PHP|LUA_|DOTNET_|CMAKE_|MAKE|CCACHE_).*|CC|CXX|C(?:XX|PP)?FLAGS|LDFLAGS"
 )
 """Variables that only languages and builders heed."""
-_NO_LANGUAGE: Final = names(
-    """: [ [[ awk basename bat break cat cd cksum cmp col column comm continue cp cut date declare df diff dirname du
-    echo egrep env eza exit export expr false fd fgrep file find fmt fold git grep head hexdump hostname id join jq less
-    let ln local ls mapfile md5sum mkdir more mv nl od paste pgrep printf ps pushd popd pwd read readarray readlink
-    realpath return rev rg rm sed seq set sha1sum sha256sum shift sleep sort split stat strings tac tail tar tee test
-    timeout time touch tr tree true type uname uniq unset uptime wait wc which whoami xargs xxd"""
-)
-"""Programs that are known to be written in no such language; of any other one nobody can say."""
 
 _SETS: Final = lazy_pattern(r"[=(){}]|\b(?:for|select|function|coproc)\b")
 """Signs of assignments, functions and loops; a redirection to a variable has braces."""
@@ -178,8 +171,9 @@ class Memory:
         return ""
 
     def _variables_alter(self, commands: list[str]) -> str:
+        no_language = all(program_of(name).heeds != "any" for name in commands)
         for name, value in self.variables.items():
-            if _FOR_LANGUAGES.fullmatch(name) and _NO_LANGUAGE.issuperset(commands):
+            if no_language and _FOR_LANGUAGES.fullmatch(name):
                 continue
             if problem := setting_problem(name, Word(_plain(value))):
                 return f"the shell remembers {name}: {problem}"

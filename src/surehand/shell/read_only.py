@@ -31,8 +31,8 @@ def judge(found: FoundCommand, *, shell_alone: bool = False) -> Verdict:
     """
     if found.function:
         return Verdict()
-    heeds_variables = program_of(found.name).heeds_variables
-    problem_of = assignment_problem if heeds_variables else variable_and_setting_problem
+    heeds_none = program_of(found.name).heeds == "none"
+    problem_of = variable_and_setting_problem if heeds_none else assignment_problem
     if problem := problem_of(heeded_variables(found)):
         return Verdict(problem)
     first = found.words[0]

@@ -161,7 +161,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
     found: list[Effect] = []
     kinds: list[Class] = []
     faults = list(walk.faults)
-    shell_alone = not any(program_of(each.name).heeds_variables for each in walk.found)
+    shell_alone = all(program_of(each.name).heeds == "none" for each in walk.found)
     for each in walk.found:
         run, unreadable = _run(each, cwd, shell_alone)
         writes = any(not isinstance(effect, (ReadPath, Connect)) for effect in run.implies)

@@ -124,7 +124,8 @@ def _tar_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("tar", version="--version --help", check=by_words(_judge_tar), touches=_tar_touches, starts=_tar_starts,
+    Program("tar", heeds="own",
+            version="--version --help", check=by_words(_judge_tar), touches=_tar_touches, starts=_tar_starts,
             runs=("tar tf a.tar", "tar -tf a.tar", "tar -xzOf x.tgz package/package.json"),
             asks=("tar xzf x.tgz", "tar -xOf x.tar", "tar -xOf x.tar src", "tar -xOf x.tar --to-command=./x a.txt")),
     Program("gtar", check=by_words(_judge_tar), touches=_tar_touches, starts=_tar_starts, runs=("gtar tf x.tar.gz",),

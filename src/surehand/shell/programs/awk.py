@@ -126,7 +126,7 @@ def _judge_awk(words: Sequence[Word]) -> Verdict:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("awk", kind="read", version="--version --help", check=by_words(_judge_awk),
+    Program("awk", heeds="own", kind="read", version="--version --help", check=by_words(_judge_awk),
             runs=("awk 1 *.md", "awk '/foo/' f"), asks=("awk -D x",)),
     Program("gawk", kind="read", version="--version --help -V", check=by_words(_judge_awk),
             runs=("gawk '{print $1}' a.txt",), asks=("gawk --profile=out 'BEGIN{}'",)),

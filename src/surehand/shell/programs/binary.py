@@ -49,31 +49,31 @@ def _judge_pdftotext(words: Sequence[Word]) -> Verdict:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("od", kind="read",
+    Program("od", heeds="own", kind="read",
             reads="-A: -j: -N: -S: -t: -v -w? -abcdfilosx --address-radix: --skip-bytes: --read-bytes: --strings? "
             "--format: --output-duplicates --width? --endian: * @read", runs=("od -c a.txt", "od -An -tx1 f"),
             asks=("od --output=out a.txt",)),
-    Program("hexdump", kind="read",
+    Program("hexdump", heeds="own", kind="read",
             reads="-bcCdoxv -n: -s: -e: -f:r --canonical --length: --skip: --no-squeezing * @read",
             runs=("hexdump -n 16 -C README.md", "hexdump a.txt"), asks=("hexdump --output=out a.txt",)),
     Program("hd", kind="read", reads="-bcCdoxv -n: -s: * @read", runs=("hd a.txt",), asks=("hd --output=out a.txt",)),
-    Program("xxd", kind="read", reads="-abeEipuC -c: -g: -l: -n: -o: -s: -R: @one", check=_judge_xxd,
+    Program("xxd", heeds="own", kind="read", reads="-abeEipuC -c: -g: -l: -n: -o: -s: -R: @one", check=_judge_xxd,
             touches=writes_second_operand("-abeEipurC -c: -g: -l: -n: -o: -s: -R:"), runs=("xxd -p f", "xxd -ps f"),
             asks=("xxd a b",)),
     Program("hexyl", forms=(Form("", "-n: -s: -c: --length: --skip: --bytes: --color: --border: @one"),),
             runs=("hexyl a.bin", "hexyl a.txt"), asks=("hexyl *.txt",)),
-    Program("strings", kind="read",
+    Program("strings", heeds="own", kind="read",
             reads="-afow -n: -t: -e: -d -# --all --bytes: --radix: --encoding: --print-file-name * @read",
             check=_OPTIONS_FROM_FILES, runs=("strings a.out", "strings README.md"),
             asks=("strings --target=x README.md",)),
     Program("base64", aliases=("base32",), kind="read", reads="-di -w: --decode --ignore-garbage --wrap: * @read",
             runs=("base64 -d f", "base64 -d a.b64"), asks=("base64 -o out README.md",)),
-    Program("md5sum", aliases=("sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum"), kind="read",
+    Program("md5sum", heeds="own", aliases=("sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum"), kind="read",
             reads=_CHECKSUM, opens_list=("-c", "--check"), runs=("md5sum f", "md5sum a.txt"),
             asks=("md5sum --output=out a.txt",)),
     Program("b2sum", kind="read", reads=_CHECKSUM + " -l: --length:", opens_list=("-c", "--check"),
             runs=("b2sum README.md", "b2sum a.txt"), asks=("b2sum --output=out a.txt",)),
-    Program("cksum", kind="read", reads=_CHECKSUM + " -a: --algorithm: --untagged --raw --base64",
+    Program("cksum", heeds="own", kind="read", reads=_CHECKSUM + " -a: --algorithm: --untagged --raw --base64",
             opens_list=("-c", "--check"), runs=("cksum README.md", "cksum a.txt"), asks=("cksum --output=out a.txt",)),
     Program("shasum", kind="read",
             reads="-a: -b -c -t -q -s -w -0 -U --algorithm: --binary --check --tag --text --status --quiet --strict "
@@ -81,7 +81,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("shasum -a 256 README.md", "shasum a.txt"), asks=("shasum --output=out a.txt",)),
     Program("md5", kind="read", reads="-q -r -s: * @read", runs=("md5 a.txt",), asks=("md5 --output=out a.txt",)),
     Program("sum", kind="read", reads="-rs --sysv * @read", runs=("sum a.txt",), asks=("sum --output=out a.txt",)),
-    Program("file", kind="read",
+    Program("file", heeds="own", kind="read",
             reads="-bihkLNpPrsv0dE -F: -e: -P: --brief --mime --mime-type --mime-encoding --dereference "
             "--no-dereference --keep-going --no-pad --raw --extension --apple --separator: --exclude: --print0 "
             "--special-files --uncompress-noreport @read", runs=("file -i f", "file -L README.md"),

@@ -29,7 +29,7 @@ def _dd_touches(words: Sequence[Word]) -> Iterator[Touch]:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("rm", kind="silent", version="--version --help",
+    Program("rm", heeds="own", kind="silent", version="--version --help",
             touches=Operands("delete", "-rRfidvI --recursive --force --dir --verbose --interactive? "
             "--one-file-system --preserve-root?"), run_by_others=True, runs=("rm --help", "rm --version"),
             asks=("rm -f *.tmp",)),
@@ -41,23 +41,23 @@ PROGRAMS: tuple[Program, ...] = (
             run_by_others=True, asks=("shred a",)),
     Program("srm", touches=Operands("delete", "-rfvz"), asks=("srm a",)),
     Program("trash", touches=Operands("delete"), asks=("trash a.txt",)),
-    Program("mv", kind="silent", version="--version --help",
+    Program("mv", heeds="own", kind="silent", version="--version --help",
             touches=Operands("move", "-bfinuvTZ -t: -S: --target-directory: --suffix: --backup?"),
             run_by_others=True, runs=("mv --version",), asks=("mv *.md docs/",)),
-    Program("cp", kind="silent", version="--version --help",
+    Program("cp", heeds="own", kind="silent", version="--version --help",
             touches=Operands("copy", "-abdfilLnPprRsuvxTZH -t: -S: --target-directory: --suffix: --backup? "
             "--preserve? --sparse:"), run_by_others=True, runs=("cp --help", "cp --version"),
             asks=("cp README.md docs/",)),
     Program("install", kind="silent", version="--version --help",
             touches=Operands("copy", "-bcCDdpsTvZ -g: -m: -o: -S: -t: --group: --mode: --owner: --target-directory: "
             "--suffix:"), run_by_others=True, runs=("install --version",), asks=("install a b",)),
-    Program("ln", kind="silent", version="--version --help",
+    Program("ln", heeds="own", kind="silent", version="--version --help",
             touches=Operands("link", "-bdfFiLnPrsTv -t: -S: --target-directory: --suffix:"), run_by_others=True,
             runs=("ln --version",), asks=("ln -sf ../x y",)),
-    Program("touch", kind="silent", version="--version --help",
+    Program("touch", heeds="own", kind="silent", version="--version --help",
             touches=Operands("write", "-acfhm -d: -r: -t: --date: --reference: --time:"), run_by_others=True,
             runs=("touch --version",), asks=("touch a.txt b.txt",)),
-    Program("mkdir", kind="silent", version="--version --help",
+    Program("mkdir", heeds="own", kind="silent", version="--version --help",
             touches=Operands("write", "-pvZ -m: --mode: --parents"), run_by_others=True, runs=("mkdir --version",),
             asks=("mkdir -p a/b",)),
     Program("mkfifo", kind="silent", touches=Operands("write", "-m: --mode:"), asks=("mkfifo p",)),
@@ -68,7 +68,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("truncate --version",), asks=("truncate -s 0 app.log",)),
     Program("fallocate", touches=Operands("write", "-cdinpxz -l: -o: --length: --offset:"),
             asks=("fallocate -l 1 x",)),
-    Program("tee", version="--version --help", check=by_words(_judge_tee),
+    Program("tee", heeds="own", version="--version --help", check=by_words(_judge_tee),
             touches=Operands("write", "-aip --append --ignore-interrupts --output-error?"), run_by_others=True,
             runs=("tee --version", "tee /dev/null"), asks=("tee -a out",)),
     Program("sponge", touches=Operands("write", "-a"), asks=("sponge a.txt",)),
@@ -85,7 +85,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("patch", version="--version --help",
             touches=Operands("patch", "-bcefNRstuvZ -B: -d: -D: -F: -g: -i: -o: -p: -r: -V: -Y: -z: --input: "
             "--output: --directory:"), runs=("patch --version",), asks=("patch a.txt",)),
-    Program("split", version="--version --help",
+    Program("split", heeds="own", version="--version --help",
             touches=Operands("prefix", "-dexu -a: -b: -C: -l: -n: -t: --bytes: --lines: --filter:"),
             starts=scripts("--filter"), runs=("split --help", "split --version"),
             asks=("split -l 100 data.csv part_",)),

@@ -23,7 +23,7 @@ def _lists_with_ls(call: Call) -> bool:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("ls", kind="list",
+    Program("ls", heeds="own", kind="list",
             reads="-aAbBcCdDfFgGhHiIklLmnNopqQrRsStTuUvwxXZ1 -I: -w: -T: --all --almost-all --author --escape "
             "--block-size: --ignore-backups --color? --directory --dired --classify? --file-type --format: "
             "--full-time --group-directories-first --no-group --human-readable --si --dereference-command-line "
@@ -38,41 +38,42 @@ PROGRAMS: tuple[Program, ...] = (
     Program("exa", kind="list",
             reads="-1aadFGhilLmrRsTuUxHgSBn -L: -s: -I: --long --tree --level: --all --git --icons --sort: --color: "
             "@list", runs=("exa -l", "exa -la"), asks=("exa --output=out a.txt",)),
-    Program("eza", kind="list",
+    Program("eza", heeds="own", kind="list",
             reads="-1aadFGhilLmrRsTuUxHgSBn -L: -s: -I: --long --tree --level: --all --git --icons? --sort: "
             "--color? @list", runs=("eza --tree --level=2", "eza -la"), asks=("eza --output=out a.txt",)),
-    Program("tree", kind="list",
+    Program("tree", heeds="own", kind="list",
             reads="-adflxqNQpugshDFiUvtcrnACJX -L: -P: -I: --prune --dirsfirst --filesfirst --noreport --charset: "
             "--filelimit: --gitignore --gitfile:r --matchdirs --ignore-case --si --du --inodes --device --timefmt: "
             "--sort: --metafirst --fromfile --info -S -Z @walk",
             check=own_options(r"-[A-HJKM-OQ-Za-z]*(?:[LPI]|L\d+)?"), follows=("-l",),
             runs=("tree -L 2", "tree -f -i"), asks=("tree -o out",)),
-    Program("du", kind="list",
+    Program("du", heeds="own", kind="list",
             reads="-0aAbBcDHhklLmPsSx -B: -d: -t: -X:r --null --all --apparent-size --block-size: --bytes --total "
             "--dereference-args --max-depth: --human-readable --inodes --count-links --dereference --no-dereference "
             "--separate-dirs --si --summarize --threshold: --time? --time-style: --exclude-from:r --exclude: "
             "--one-file-system * @walk", follows=("-L", "--dereference"), names_only={"": "-X|--exclude-from"},
             runs=("du -sh *", "du -sh ."), asks=("du --files0-from=f",)),
-    Program("df", kind="list",
+    Program("df", heeds="own", kind="list",
             reads="-aBhHiklPTx -B: -t: -x: --all --block-size: --human-readable --si --inodes --local --no-sync "
             "--output? --portability --print-type --total --type: --exclude-type: @text",
             runs=("df -h .", "df -h /"), asks=("df --output=x --sync",)),
-    Program("stat", kind="list",
+    Program("stat", heeds="own", kind="list",
             reads="-fLt -c: --file-system --dereference --terse --format: --printf: --cached: * @read",
             names_only={"": "-X|--exclude-from"}, runs=("stat -f README.md", "stat --format='%y' README.md"),
             asks=("stat --output=out a.txt",)),
-    Program("readlink", kind="read",
+    Program("readlink", heeds="own", kind="read",
             reads="-fenqsvz --canonicalize --canonicalize-existing --canonicalize-missing --no-newline --quiet "
             "--silent --verbose --zero * @read", names_only={"": "-X|--exclude-from"},
             runs=("readlink -f .", "readlink -f f"), asks=("readlink --output=out a.txt",)),
-    Program("realpath", kind="read",
+    Program("realpath", heeds="own", kind="read",
             reads="-eLmPqsz --canonicalize-existing --canonicalize-missing --logical --physical --quiet "
             "--relative-to: --relative-base: --strip --no-symlinks --zero * @read",
             names_only={"": "-X|--exclude-from"}, runs=("realpath --relative-to=. src/app.py", "realpath ."),
             asks=("realpath --output=out a.txt",)),
-    Program("basename", kind="read", reads="-az -s: --multiple --suffix: --zero * @text",
+    Program("basename", heeds="own", kind="read", reads="-az -s: --multiple --suffix: --zero * @text",
             runs=("basename src/app.py .py", "basename /a/b/c.txt .txt"), asks=("basename --output=out a.txt",)),
-    Program("dirname", kind="read", reads="-z --zero * @text", runs=("dirname /a/b/c", "dirname src/app.py"),
+    Program("dirname", heeds="own",
+            kind="read", reads="-z --zero * @text", runs=("dirname /a/b/c", "dirname src/app.py"),
             asks=("dirname --output=out a.txt",)),
     Program("pathchk", reads="-pP --portability * @text", runs=("pathchk a.txt",),
             asks=("pathchk --output=out a.txt",)),
@@ -81,7 +82,7 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("getfacl --output=out a.txt",)),
     Program("lsattr", kind="list", reads="-RVadlpv @list", runs=("lsattr file", "lsattr a.txt"),
             asks=("lsattr --output=out a.txt",)),
-    Program("pwd", kind="read", reads="-LP * @none", heeds_variables=False, runs=("pwd -L", "pwd"),
+    Program("pwd", kind="read", reads="-LP * @none", heeds="none", runs=("pwd -L", "pwd"),
             asks=("pwd a.txt",)),
     # Not with archives, which it unpacks, nor with what may name a commit: it has git export that.
     Program("cloc", kind="list",

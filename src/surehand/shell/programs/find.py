@@ -179,7 +179,7 @@ def _lists_with_find(call: Call) -> bool:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("find", kind="search", version="--version --help -version", check=by_words(_judge_find),
+    Program("find", heeds="own", kind="search", version="--version --help -version", check=by_words(_judge_find),
             touches=_find_touches, starts=_find_starts, run_by_others=True, lists_paths=_lists_with_find,
             runs=("find . -ls", "find . -empty"), asks=("find build -delete",)),
     Program("gfind", kind="search", check=by_words(_judge_find), touches=_find_touches, starts=_find_starts,

@@ -371,7 +371,8 @@ def _lists_with_git(call: Call) -> bool:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("git", version="--version --help", check=by_words(_judge_git), touches=_git_touches, starts=_git_starts,
+    Program("git", heeds="own",
+            version="--version --help", check=by_words(_judge_git), touches=_git_touches, starts=_git_starts,
             run_by_others=True, lists_paths=_lists_with_git, names_only=_SHOW_NAMES,
             exit_1_means_no=("check-ignore", "diff", "diff-files", "diff-index", "grep", "merge-base", "show-ref"),
             runs=("git add -h", "git log -1"), asks=("git tag v1.0",)),

@@ -19,6 +19,7 @@ from surehand.shell.word import Word
 from surehand.shell.wrappers import Starts, Wrapper
 
 Kind: TypeAlias = Literal["search", "read", "list", "silent", "general", "neutral"]
+Heeds: TypeAlias = Literal["none", "own", "any"]
 VERSION_OPTIONS = frozenset(("--version", "--help"))
 _TELLS = "--version --help -V -version"
 
@@ -92,8 +93,9 @@ class Program:
     """Options with which its operands are lists of further files that it opens (`sha256sum -c`)."""
     obeys_folder: bool = False
     """Files in its folder or above may choose or steer it: each call states that it reads its folder."""
-    heeds_variables: bool = True
-    """False if environment variables cannot change what it does: shell builtins, `printenv`."""
+    heeds: Heeds = "any"
+    """Environment variables that may change what it does: `none` (builtins, `printenv`), its `own` and the system's for
+    a program known to be written in no language that heeds more, `any` for all others (`PYTHONPATH`, `PERL5OPT`)."""
     quiet: Mapping[str, Mapping[str, str]] | None = None
     """By first word ("" for any): variables that keep a call that reads from writing caches, and from fetching."""
 

@@ -104,14 +104,14 @@ def _lists_with_fd(call: Call) -> bool:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("grep", kind="search", reads=_GREP, lists_paths=_lists_with_grep,
+    Program("grep", heeds="own", kind="search", reads=_GREP, lists_paths=_lists_with_grep,
             keeps_lines=without(*_ADDED_TO_LINES), exit_1_means_no=True,
             runs=("grep foo README.md", "grep TODO README.md"), asks=("grep -r x /etc",)),
-    Program("egrep", aliases=("fgrep",), kind="search", reads=_GREP, exit_1_means_no=True,
+    Program("egrep", heeds="own", aliases=("fgrep",), kind="search", reads=_GREP, exit_1_means_no=True,
             runs=("egrep 'a|b' a.txt",), asks=("egrep --output=out a.txt",)),
     Program("zgrep", kind="search", reads="-EFivwxcoqsnHhLlm: -e: -A: -B: -C: @pattern", exit_1_means_no=True,
             runs=("zgrep foo a.gz", "zgrep foo x.gz"), asks=("zgrep --output=out a.txt",)),
-    Program("rg", kind="search",
+    Program("rg", heeds="own", kind="search",
             reads="-.0FHILNPSUabchilnopqsuvwxV -A: -B: -C: -E: -M: -T: -d: -e: -f:r -g: -j: -m: -r: -t: "
             "--after-context: --auto-hybrid-regex --before-context: --binary --block-buffered --byte-offset "
             "--case-sensitive --color: --colors: --column --context: --context-separator: --count --count-matches "
@@ -150,13 +150,13 @@ PROGRAMS: tuple[Program, ...] = (
             "--perl --php --py --python --ruby --rust --shell --sql --ts --xml --yaml @pattern_or_files",
             exit_1_means_no=True, obeys_folder=True, runs=("ack main", "ack -l --python TODO src"),
             asks=("ack --ackrc=./x y", "ack --pager=./x y", "ack --output='$x' y", "ack -x y")),
-    Program("fd", aliases=("fdfind",), kind="search", reads=_FD, check=_judge_fd, starts=_fd_starts,
+    Program("fd", heeds="own", aliases=("fdfind",), kind="search", reads=_FD, check=_judge_fd, starts=_fd_starts,
             lists_paths=_lists_with_fd, runs=("fd -d 2", "fd -t f", "fd -e py -x wc -l", "fd -X head -n 1 {}"),
             asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}")),
     Program("locate", kind="search",
             reads="-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex "
             "--wholename @text", runs=("locate app.py",), asks=("locate --output=out a.txt",)),
-    Program("which", kind="search",
+    Program("which", heeds="own", kind="search",
             reads="-as --all --skip-alias --skip-functions --skip-dot --skip-tilde --tty-only * @text",
             exit_1_means_no=True, runs=("which -a node", "which -a python"), asks=("which --output=out a.txt",)),
     Program("whereis", kind="search", reads="-bmsu * @text", runs=("whereis gcc", "whereis git"),

@@ -192,7 +192,8 @@ def _sed_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("sed", kind="read", version="--version --help", check=by_words(_judge_sed), touches=_sed_touches,
+    Program("sed", heeds="own",
+            kind="read", version="--version --help", check=by_words(_judge_sed), touches=_sed_touches,
             starts=_sed_starts, run_by_others=True, runs=("sed 5q f", "sed '/^#/d' f"),
             asks=("sed -i.bak '1d' data.csv",)),
     Program("gsed", kind="read", check=by_words(_judge_sed), touches=_sed_touches, starts=_sed_starts,

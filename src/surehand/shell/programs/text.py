@@ -60,64 +60,67 @@ def _sort_touches(words: Sequence[Word]) -> Iterator[Touch]:
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("cat", kind="read",
+    Program("cat", heeds="own", kind="read",
             reads="-AbeEnstTuv --show-all --number-nonblank --show-ends --number --squeeze-blank --show-tabs "
             "--show-nonprinting * @read", runs=("cat -n a.txt", "cat a.txt b.txt"), asks=("cat /etc/passwd",)),
-    Program("tac", kind="read", reads="-b -r -s: --before --regex --separator: * @read", runs=("tac f", "tac a.txt"),
+    Program("tac", heeds="own",
+            kind="read", reads="-b -r -s: --before --regex --separator: * @read", runs=("tac f", "tac a.txt"),
             asks=("tac --output=out a.txt",)),
-    Program("rev", kind="read", reads="-0 --zero * @read", runs=("rev f", "rev a.txt"),
+    Program("rev", heeds="own", kind="read", reads="-0 --zero * @read", runs=("rev f", "rev a.txt"),
             asks=("rev --output=out a.txt",)),
-    Program("nl", kind="read",
+    Program("nl", heeds="own", kind="read",
             reads="-b: -d: -f: -h: -i: -l: -n: -p -s: -v: -w: --body-numbering: --starting-line-number: "
             "--number-width: * @read", runs=("nl -ba a.txt", "nl -ba src/app.py"), asks=("nl --output=out a.txt",)),
-    Program("head", kind="read",
+    Program("head", heeds="own", kind="read",
             reads="-qvz -n: -c: -# --lines: --bytes: --quiet --silent --verbose --zero-terminated * @read",
             keeps_lines=without("-c", "--bytes", "-v", "--verbose"), runs=("head -n1 *.md", "head -1 data.csv"),
             asks=("head --output=out a.txt",)),
-    Program("tail", kind="read",
+    Program("tail", heeds="own", kind="read",
             reads="-qvzfFr -n: -c: -s: -# --lines: --bytes: --follow? --retry --quiet --silent --verbose "
             "--zero-terminated --sleep-interval: --pid: * @read",
             keeps_lines=without("-c", "--bytes", "-v", "--verbose"), runs=("tail -5 a.txt", "tail -1 app.log"),
             asks=("tail --output=out a.txt",)),
-    Program("wc", kind="read", reads="-clmwL --bytes --chars --lines --words --max-line-length --total: * @read",
+    Program("wc", heeds="own",
+            kind="read", reads="-clmwL --bytes --chars --lines --words --max-line-length --total: * @read",
             runs=("wc -c f", "wc -l *.py"), asks=("wc --files0-from=list",)),
-    Program("sort", kind="read",
+    Program("sort", heeds="own", kind="read",
             reads="-bdfghiMnRrVcCmsuz -k: -t: -S: --ignore-leading-blanks --dictionary-order --ignore-case "
             "--general-numeric-sort --human-numeric-sort --ignore-nonprinting --month-sort --numeric-sort "
             "--random-sort --reverse --version-sort --sort: --check? --merge --key: --field-separator: --stable "
             "--unique --zero-terminated --buffer-size: --parallel: --batch-size: --debug @read",
             touches=_sort_touches, starts=scripts("--compress-program"), keeps_lines=without("--debug"),
             runs=("sort -n f", "sort -u f"), asks=("sort -u data.csv -o data.csv",)),
-    Program("uniq", kind="read",
+    Program("uniq", heeds="own", kind="read",
             reads="-cdDiuz -f: -s: -w: -# --count --repeated --all-repeated? --group? --ignore-case --unique "
             "--skip-fields: --skip-chars: --check-chars: --zero-terminated @one",
             touches=writes_second_operand("-cdDiuz -f: -s: -w: --skip-fields: --skip-chars: --check-chars:"),
             keeps_lines=without("-c", "--count"), runs=("uniq -c a.txt", "uniq -c data.csv"), asks=("uniq - out",)),
-    Program("cut", kind="read",
+    Program("cut", heeds="own", kind="read",
             reads="-b: -c: -d: -f: -nsz --bytes: --characters: --delimiter: --fields: --only-delimited --complement "
             "--output-delimiter: --zero-terminated * @read", runs=("cut -f2 f", "cut -c1-80 f"),
             asks=("cut --output=out a.txt",)),
-    Program("tr", kind="read", reads="-cCdst --complement --delete --squeeze-repeats --truncate-set1 * @text",
+    Program("tr", heeds="own",
+            kind="read", reads="-cCdst --complement --delete --squeeze-repeats --truncate-set1 * @text",
             runs=("tr a-z A-Z",), asks=("tr --output=out a.txt",)),
-    Program("paste", kind="read", reads="-d: -s -z --delimiters: --serial --zero-terminated * @read",
+    Program("paste", heeds="own", kind="read", reads="-d: -s -z --delimiters: --serial --zero-terminated * @read",
             runs=("paste -sd, f", "paste -sd, a.txt"), asks=("paste --output=out a.txt",)),
-    Program("join", kind="read",
+    Program("join", heeds="own", kind="read",
             reads="-a: -e: -i -j: -o: -t: -v: -1: -2: -z --ignore-case --check-order --nocheck-order --header "
             "--zero-terminated * @read", runs=("join a.txt b.txt", "join -t, a.txt b.txt"),
             asks=("join --output=out a.txt",)),
-    Program("comm", kind="read",
+    Program("comm", heeds="own", kind="read",
             reads="-123z --check-order --nocheck-order --output-delimiter: --total --zero-terminated * @read",
             exit_1_means_no=True, runs=("comm a.txt b.txt", "comm -3 a.txt b.txt"), asks=("comm --output=out a.txt",)),
-    Program("fold", kind="read", reads="-bs -w: -# --bytes --spaces --width: * @read",
+    Program("fold", heeds="own", kind="read", reads="-bs -w: -# --bytes --spaces --width: * @read",
             runs=("fold -w 80 f", "fold -w 80 a.txt"), asks=("fold --output=out a.txt",)),
-    Program("fmt", kind="read",
+    Program("fmt", heeds="own", kind="read",
             reads="-cstu -w: -g: -p: -# --crown-margin --tagged-paragraph --split-only --uniform-spacing --width: "
             "--goal: --prefix: * @read", runs=("fmt README.md", "fmt -w 72 a.txt"), asks=("fmt --output=out a.txt",)),
     Program("expand", kind="read", reads="-i -t: -# --initial --tabs: * @read",
             runs=("expand -t4 src/app.py", "expand README.md"), asks=("expand --output=out a.txt",)),
     Program("unexpand", kind="read", reads="-a -t: --all --first-only --tabs: * @read",
             runs=("unexpand -a src/app.py", "unexpand a.txt"), asks=("unexpand --output=out a.txt",)),
-    Program("column", kind="read",
+    Program("column", heeds="own", kind="read",
             reads="-txJeL -s: -o: -c: -N: -H: -R: -T: -W: -O: -E: -d --table --separator: --output-separator: "
             "--columns: --output-width: --table-columns: --table-hide: --table-right: --fillrows --json "
             "--table-name: * @read", runs=("column -t f", "column -t data.csv"), asks=("column -n a",)),
@@ -134,15 +137,15 @@ PROGRAMS: tuple[Program, ...] = (
             reads="--from: --to: --from-unit: --to-unit: --padding: --round: --suffix: --format: --field: --header? "
             "--delimiter: --grouping --invalid: -d: -z * @text",
             runs=("numfmt --to=iec 1024", "numfmt --to=iec 123456"), asks=("numfmt --output=out a.txt",)),
-    Program("seq", kind="read", reads="-f: -s: -w --format: --separator: --equal-width -# * @text",
+    Program("seq", heeds="own", kind="read", reads="-f: -s: -w --format: --separator: --equal-width -# * @text",
             runs=("seq 1 10", "seq -s, 5"), asks=("seq --output=out a.txt",)),
-    Program("expr", kind="read", reads="* @anything", exit_1_means_no=True,
+    Program("expr", heeds="own", kind="read", reads="* @anything", exit_1_means_no=True,
             runs=("expr length abc", "expr length hello")),
     Program("factor", kind="read", reads="* @anything", runs=("factor 12", "factor 42")),
     Program("bc", kind="read", reads="-lqsw --mathlib --quiet --standard --warn @read", runs=("bc -l",),
             asks=("bc -f x",)),
     Program("yes", reads="* @anything", runs=("yes n",)),
-    Program("diff", kind="read",
+    Program("diff", heeds="own", kind="read",
             reads="-qsraNiEbwBuyctednpTHW: -U: -C: -I: -F: -x: -X:r -S: -W: -D: --brief --report-identical-files "
             "--recursive --text --new-file --unidirectional-new-file --ignore-case --ignore-tab-expansion "
             "--ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines: "
@@ -167,18 +170,19 @@ PROGRAMS: tuple[Program, ...] = (
             reads="-aAeEiTxX3m --text --show-all --ed --show-overlap --easy-only --overlap-only --merge --initial-tab "
             "--strip-trailing-cr --label: -L: @read", exit_1_means_no=True, runs=("diff3 a.txt b.txt README.md",),
             asks=("diff3 --diff-program=./x a b c",)),
-    Program("cmp", kind="read",
+    Program("cmp", heeds="own", kind="read",
             reads="-bls -i: -n: --print-bytes --verbose --ignore-initial: --bytes: --quiet --silent * @read",
             exit_1_means_no=True, runs=("cmp a.bin b.bin", "cmp a.txt b.txt"), asks=("cmp --output=out a.txt",)),
     Program("diffstat", kind="read", reads="-p: -w: -n: -k -l -r: -s -t -u -C -c @read", runs=("diffstat a.patch",),
             asks=("diffstat --output=out a.txt",)),
-    Program("less", kind="read",
+    Program("less", heeds="own", kind="read",
             reads="-eEFgiIJmMnNqQrRsSuUwWXx: -p: -# --quit-if-one-screen --RAW-CONTROL-CHARS --LINE-NUMBERS "
             "--chop-long-lines --no-init --ignore-case @read", check=_judge_pager,
             runs=("less -N README.md", "less -N src/app.py"), asks=("less -t tag",)),
-    Program("more", kind="read", reads="-dflpcsu -n: -# @read", check=_judge_pager, runs=("more f", "more a.txt"),
+    Program("more", heeds="own",
+            kind="read", reads="-dflpcsu -n: -# @read", check=_judge_pager, runs=("more f", "more a.txt"),
             asks=("more +!x a",)),
-    Program("bat", kind="read",
+    Program("bat", heeds="own", kind="read",
             reads="-Anpfu -l: -r: -H: --plain --number --show-all --style: --color: --paging: --line-range: "
             "--language: --highlight-line: --decorations: --wrap: --theme: --tabs: --list-languages --list-themes "
             "--file-name: @read", runs=("bat -n f", "bat -p README.md"), asks=("bat --pager=./x a",)),
@@ -187,7 +191,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("batcat a.txt",), asks=("batcat --output=out a.txt",)),
     Program("look", kind="search", reads="-adf -t: --alternative --alphanum --ignore-case --terminate: @filter",
             runs=("look word",), asks=("look --output=out a.txt",)),
-    Program("jq", kind="read",
+    Program("jq", heeds="own", kind="read",
             reads="-ncrRsaSCMejh -C --tab --indent: --null-input --raw-input --slurp --compact-output --raw-output "
             "--join-output --ascii-output --sort-keys --color-output --monochrome-output --exit-status --arg:: "
             "--argjson:: --args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 @filter",

@@ -19,7 +19,7 @@ _XARGS = (
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("env", version="--version --help",
+    Program("env", heeds="own", version="--version --help",
             wraps=Wrapper("-i -0 -v --ignore-environment --null --debug -u: --unset: -C: --chdir: --block-signal? "
             "--default-signal? --ignore-signal?", assigns=True, directory=("-C", "--chdir")), run_by_others=True,
             runs=("env -i ls", "env LANG=C ls"), asks=("env FOO=1 node x.js",)),
@@ -30,7 +30,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("nohup", version="--version --help",
             wraps=Wrapper("", alters="writes nohup.out and outlives the session"), runs=("nohup --version",),
             asks=("nohup ls",)),
-    Program("timeout", version="--version --help",
+    Program("timeout", heeds="own", version="--version --help",
             wraps=Wrapper("-v -k: -s: --verbose --foreground --preserve-status --kill-after: --signal:", operands=1),
             run_by_others=True, runs=("timeout 5 ls", "timeout 10 ls"), asks=("timeout 5 sh",)),
     Program("nice", version="--version --help", wraps=Wrapper("-n: --adjustment: -#"), run_by_others=True,
@@ -45,7 +45,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("stdbuf -oL grep foo app.log", "stdbuf ls"), asks=("stdbuf -o0 rm f",)),
     Program("setsid", wraps=Wrapper("-c -f -w --ctty --fork --wait", alters="leaves the process group"),
             asks=("setsid touch x",)),
-    Program("time", wraps=Wrapper("-p -v --portability --verbose -f: --format:"), run_by_others=True,
+    Program("time", heeds="own", wraps=Wrapper("-p -v --portability --verbose -f: --format:"), run_by_others=True,
             runs=("time git status", "time ls"), asks=("time make",)),
     Program("command", forms=(Form("", "-vVp @text"),), wraps=Wrapper("-p"), run_by_others=True,
             exit_1_means_no=True, runs=("command -V ls", "command -v git"), asks=("command rm f",)),
@@ -83,7 +83,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("script",
             wraps=Wrapper("-q -a -e -f --quiet --append --return --flush", alters="writes a transcript",
             as_script="-c"), asks=("script -c id",)),
-    Program("xargs", version="--version --help", wraps=Wrapper(_XARGS, adds_words=True), run_by_others=True,
+    Program("xargs", heeds="own",
+            version="--version --help", wraps=Wrapper(_XARGS, adds_words=True), run_by_others=True,
             runs=("xargs --version",), asks=("xargs jq .",)),
     Program("watch",
             wraps=Wrapper("-n: -d? -t -b -e -g -c -p -x --exec --interval: --differences? --no-title --beep "
