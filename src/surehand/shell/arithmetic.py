@@ -15,7 +15,7 @@ from surehand.shell.plain import Node
 from surehand.shell.tree import child, children, prints_a_number, text
 from surehand.shell.word import Word
 
-_NUMBER = lazy_pattern(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
+_NUMBER = lazy_pattern(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*|2#[01]+|16#[0-9a-fA-F]+")
 _WORD_SIZE = 1 << 64
 _CHANGES_A_COUNT = ("Excl", "Width", "IsSet", "Flags", "NestedParam", "Modifiers", "Exp", "Repl", "Slice", "Names")
 
@@ -83,7 +83,7 @@ def is_number(node: Node | None, names: Names = _NO_NAMES) -> bool:
         return is_number(node["X"], names)
     if kind == "UnaryArithm":
         return not node.get("Post") and node["Op"] in _UNARY and is_number(node["X"], names)
-    known = kind == "BinaryArithm" and node["Op"] in _BINARY
+    known = kind == "BinaryArithm" and (node["Op"] in _BINARY or node["Op"] in ("?", ":"))
     return known and is_number(node["X"], names) and is_number(node["Y"], names)
 
 
@@ -197,6 +197,9 @@ def _number(node: Node, names: Names) -> int | None:
     text = _value_of_name(parts[0], names)
     if not _NUMBER.fullmatch(text) or len(text) > 18:
         return None
+    base, mark, digits = text.rpartition("#")
+    if mark:
+        return int(digits, int(base))
     return int(text, 16) if text[:2] in ("0x", "0X") else int(text, 8 if text[0] == "0" else 10)
 
 

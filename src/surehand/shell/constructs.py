@@ -181,7 +181,15 @@ def _name_read(loop: Node, context: Context) -> str:
         return ""
     parts = [children(word, "Parts") for word in children(call, "Args")]
     words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
+    if len(words) > 3 and words[-3] in ("-d", "-rd") and _is_nul(parts[-2]):
+        del words[-2]
+        words[-2:-1] = [] if words[-2] == "-d" else ["-r"]
     return words[-1] if words in (["read", *words[-1:]], ["read", "-r", *words[-1:]]) else ""
+
+
+def _is_nul(parts: list[Node]) -> bool:
+    """Whether a word is `''` or `$'\\0'`: what `read` reads up to is the end of a name then, too."""
+    return len(parts) == 1 and parts[0]["Type"] == "SglQuoted" and parts[0].get("Value", "") in ("", "\\0")
 
 
 def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -196,6 +204,8 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         _evaluate(walk, loop.get("Init"), scope)
         return _any_rounds(walk, node, "", scope, context)
     items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, context)]
+    if "Items" not in loop and (given := scope.variables.get("@")) is not None:
+        items = list(given.items or ())  # `for name; do` is about the positional parameters
     readable = items and all(word.kind != "opaque" for word in items) and len(items) <= _MAX_ROUNDS
     if node.get("Select"):
         walk.fault("`select` reads its choice when it runs")

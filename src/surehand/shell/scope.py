@@ -41,7 +41,9 @@ class Scope:
         for position, word in enumerate(words or (), start=1):
             self.variables[str(position)] = word if word.kind != "opaque" or word.number else None
             if word.many:
-                break
+                return
+        for position in range(len(words or ()) + 1, 10 if words is not None else 0):
+            self.variables[str(position)] = Word("")  # not set, which is empty
 
     def forget_differences(self, branch: Scope) -> None:
         """Take back certainty about each name that a part which may or may not run has changed."""

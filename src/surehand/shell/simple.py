@@ -80,7 +80,7 @@ def _run_program(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Con
     elif program.starts is not None:
         for started in program.starts(words[1:]):
             _start(walk, name, started, scope, context)
-    return _after(walk, name, words, scope)
+    return _after(walk, name, words, scope, context)
 
 
 def _is_read_in(word: Word) -> bool:
@@ -186,7 +186,9 @@ def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) 
         return
     script, file = _shell_script(words[1:])
     if script is not None:
-        _run_text(walk, script, scope, context, name)
+        given = [word for at, word in enumerate(words) if any(each is script for each in words[:at])]
+        arguments = None if context.open_ended else tuple(given[1:])
+        _run_text(walk, script, scope, context, name, arguments)
     elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
         walk.fault(f"`{name}` runs the output of a command as code")
     elif file is None or file.text in _STANDARD_INPUT:
@@ -199,7 +201,9 @@ def _run_input(walk: Walk, name: str, scope: Scope, context: Context) -> None:
         _run_text(walk, context.fed, scope, context, name)
 
 
-def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: str) -> None:
+def _run_text(
+    walk: Walk, script: Word, scope: Scope, context: Context, name: str, arguments: tuple[Word, ...] | None = None
+) -> None:
     """Walk a script that another process runs: it shares the directory, and no variable of this shell for certain."""
     if not script.literal:
         walk.fault(f"the script given to `{name}` is not literal: {script.text}")
@@ -207,7 +211,10 @@ def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: st
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
         walk.note(f"`{name}` may read the script otherwise than bash")
     child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
+    child.set_arguments(arguments)
+    calling, walk.calling = walk.calling, set()
     walk.text(script.text, child, context.of_started())
+    walk.calling = calling
 
 
 def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
@@ -280,7 +287,14 @@ def _put_below(word: Word, below: tuple[str, ...], started: Started) -> Word:
     return Word(word.text, "glob", fixed, path, "names" if started.many else "")
 
 
-def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow:
+def _lines_read(name: str, words: Sequence[Word], context: Context) -> Word | None:
+    """Return the list that `mapfile -t name` makes of paths that its standard input names."""
+    takes = name in ("mapfile", "readarray") and len(words) == 2 and words[0].text == "-t"
+    listed = context.listed if takes and not any(each.many == "split" for each in context.listed) else ()
+    return Word(words[-1].text, "opaque", items=listed) if listed else None
+
+
+def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
     if _ENDS.fullmatch(" ".join(word.text for word in words)):
         return staying(())
     if name in _MOVES:
@@ -292,7 +306,7 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope) -> Flow
         scope.set_arguments(_arguments_after(name, words[1:], scope))
     if program_of(name).assigns:
         for changed in _assigned_names(name, words[1:]):
-            walk.assign(changed, None, scope)
+            walk.assign(changed, _lines_read(name, words[1:], context), scope)
             if name == "unset":
                 walk.unset.add(changed)
             if name == "unset" and changed in scope.functions:

@@ -19,6 +19,11 @@ _COUNTERS = frozenset(
 )
 _SMALL = lazy_pattern(r"0|[1-9]\d{0,5}", re.ASCII)
 _MOST_NUMBERS = 64
+# Programs with all their words, given one file at most: with several they print names, too.
+_COUNTS_ONE = lazy_pattern(
+    r"date\t-d\t[^\t-][^\t]*\t\+%s|stat\t-c\t%[sY]\t[^\t*?\[{~-][^\t*?\[{]*"
+    r"|grep\t-[ivwEF]*c[ivwEF]*\t[^\t-][^\t]*(?:\t[^\t*?\[{~-][^\t*?\[{]*)?"
+)
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 
@@ -243,4 +248,5 @@ def prints_a_number(substitution: Node) -> bool:
         return False  # with its errors it would print names of files
     parts = [children(word, "Parts") for word in children(child(last, "Cmd"), "Args")]
     words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
-    return " ".join(words) in _COUNTERS and not child(last, "Cmd").get("Assigns")
+    counts = " ".join(words) in _COUNTERS or (all(words) and _COUNTS_ONE.fullmatch("\t".join(words)) is not None)
+    return counts and not child(last, "Cmd").get("Assigns")

@@ -191,13 +191,34 @@ class Decoder:
         if call.get("Type") != "CallExpr":
             return None
         words = [children(arg, "Parts") for arg in children(call, "Args")]
-        if len(words) != 1 or len(words[0]) != 1 or call.get("Assigns") or statements[0].get("Background"):
+        if not words or len(words[0]) != 1 or call.get("Assigns") or statements[0].get("Background"):
+            return None
+        if words[0][0].get("Value") in ("dirname", "basename"):
+            return self._piece_of(self._part_of_path(statements[0], names), splits)
+        if len(words) != 1:
             return None
         name = words[0][0].get("Value", "")  # as it is written: to read the words of substitutions below takes for ever
         if name == "pwd" and not statements[0].get("Redirs"):
             return self._piece_of(names.get("PWD"), splits)
         text = self._heredoc_of_cat(children(statements[0], "Redirs"), names) if name == "cat" and not splits else None
         return None if text is None else Piece(text)
+
+    def _part_of_path(self, statement: Node, names: Mapping[str, Word | None]) -> Word | None:
+        """Return what `dirname` or `basename` prints of a path that is certain."""
+        given = children(child(statement, "Cmd"), "Args")
+        if statement.get("Redirs") or any(each.get("Type") in ("CmdSubst", "ProcSubst") for each in below(given)):
+            return None
+        name, *words = [word for arg in given for word in self.words(arg, names)]
+        if not all(word.literal and word.text[:1] != "-" and "\n" not in word.text for word in words):
+            return None
+        folder, _, last = (
+            words[0].text.rstrip("/").rpartition("/") if words and words[0].text.strip("/") else ("", "", "")
+        )
+        if name.text == "dirname":
+            absolute = words[:1] and words[0].text.startswith("/")
+            return Word(folder.rstrip("/") or ("/" if absolute else ".")) if len(words) == 1 and last else None
+        suffix = words[1].text if len(words) == 2 else ""
+        return Word(last.removesuffix(suffix) or last) if len(words) in (1, 2) and last else None
 
     def _heredoc_of_cat(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
         """Return the heredoc that is the one redirection of a `cat`: the usual way to write a text of several lines."""
@@ -241,11 +262,30 @@ class Decoder:
         value = None if _modified(part) else array
         if not _modified(part, False) and (at := arithmetic.value_of(part.get("Index") or {}, {})) is not None:
             value = _item(array, at)
+        if part.get("Exp"):
+            value = self._altered_value(part, array, names)
         known = self._piece_of(value, splits)
         counts = arithmetic.counts(part) or (bool(part.get("Excl")) and array is not None and array.items is not None)
         number = counts or (self.splits_as_usual and value is not None and value.number)
         several = (splits and not number) or _is_list(part)
         return known or Piece("", "opaque", "split" if several else "", number=number)
+
+    def _altered_value(self, part: Node, known: Word | None, names: Mapping[str, Word | None]) -> Word | None:
+        """Return the value of `${f%.py}`, `${f##*/}` or `${f:-default}` where it is certain."""
+        op, given = child(part, "Exp").get("Op", ""), child(child(part, "Exp"), "Word")
+        if known is None or not known.literal or any(part.get(key) for key in _NOT_ALONE):
+            return None
+        if op == ":-":
+            value = known if known.text else self.value(given, names)
+            return value if value.literal else None
+        pattern = "".join(str(each.get("Value", "")) for each in children(given, "Parts") if each["Type"] == "Lit")
+        if (
+            len(children(given, "Parts")) != 1
+            or not _PLAIN_PATTERN.fullmatch(pattern)
+            or len(known.text) > _MAX_ALTERED
+        ):
+            return None
+        return _remove_affix(known.text, op, pattern)
 
     def _piece_of(self, known: Word | None, splits: bool) -> Piece | None:
         if known is None or known.kind == "opaque":
@@ -258,6 +298,22 @@ class Decoder:
             return Piece(known.text, "glob", "split")
         many: Many = "split" if splits and not known.literal else ""
         return Piece(known.text, known.kind, many, known.no_flag, known.path)
+
+
+_NOT_ALONE = ("Length", "Repl", "Slice", "Names", "Modifiers", "Index", "Excl")
+_PLAIN_PATTERN = lazy_pattern(r"[\w./-]*(?:\*[\w./-]*){0,2}", re.ASCII)
+_MAX_ALTERED = 256
+
+
+def _remove_affix(text: str, op: str, pattern: str) -> Word | None:
+    """Return a text without what a pattern matches of its beginning (`#`) or end (`%`): the least, doubled the most."""
+    if op not in ("#", "##", "%", "%%"):
+        return None
+    matches = re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL).fullmatch
+    cuts = range(len(text) + 1) if op in ("#", "%%") else range(len(text), -1, -1)
+    if op[0] == "#":
+        return Word(next((text[at:] for at in cuts if matches(text[:at])), text))
+    return Word(next((text[:at] for at in cuts if matches(text[at:])), text))
 
 
 def odd_parameter(part: Node, names: Mapping[str, Word | None]) -> str:
