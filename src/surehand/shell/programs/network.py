@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
-from surehand.shell.programs.record import Program, by_words, refusing
+from surehand.shell.programs.record import Form, Program, by_words, refusing
 from surehand.shell.touches import Operands, Touch, loosely
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
@@ -142,6 +142,11 @@ PROGRAMS: tuple[Program, ...] = (
     Program("whois", touches=Operands("host", "-h: -p:"), asks=("whois x",)),
     Program("ftp", touches=Operands("host", "-46Aadefginpv -P:"), asks=("ftp x",)),
     Program("ip", check=by_words(_judge_ip), runs=("ip -br addr", "ip addr show"), asks=("ip -b f",)),
+    # Without -n they look names of hosts up.
+    Program("route", forms=(Form("", "-n -e -4 -6 @none", needs=("-n",)),), runs=("route -n",),
+            asks=("route", "route -n add default gw x", "route flush")),
+    Program("arp", forms=(Form("", "-a -n -e -v @none", needs=("-n",)),), runs=("arp -an",),
+            asks=("arp -a", "arp -nf x", "arp -d x")),
     Program("ifconfig", exact=("", "-a"), runs=("ifconfig",), asks=("ifconfig x up",)),
     Program("ss", reads="-46abelmnoprstuwxHO --all --listening --numeric --processes --summary --tcp --udp @text",
             check=refusing(r"[A-Za-z_-]\w*\.|\.[A-Za-z_]", "`{name}` looks a host up"), runs=("ss -ltn", "ss -tlnp"),
