@@ -233,10 +233,10 @@ def _rounds(
         start = branch.directories
         ends = _round(walk, once, branch) if value.literal else _until_nothing_new(walk, once, branch).either
         branch.directories = union(start, ends)
+        scope.forget_differences(branch)  # `break` may leave the loop with what this round made
         if counted and branch.variables.get(name) != value:
             walk.fault("an arithmetic loop evaluates names as code")
             break
-    scope.forget_differences(branch)
     return staying(branch.directories)
 
 
