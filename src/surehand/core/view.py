@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, filterfalse, islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from surehand.core.frozen import frozen
@@ -29,6 +29,8 @@ class Source(Protocol):
 
     version: int
     """Grows with every change."""
+    deferrable: set[str]
+    """The names of tools that may be left out of what a model is shown at first."""
 
     def __iter__(self) -> Iterator[str]: ...
     def resolve(self, name: str) -> str | None:
@@ -45,10 +47,6 @@ class Source(Protocol):
 
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
         """Return what is known of a tool without loading it."""
-        ...
-
-    def is_deferrable(self, name: str) -> bool:
-        """Say whether a tool may be left out of what a model is shown at first."""
         ...
 
 
@@ -155,10 +153,12 @@ class Selection:
 
         What somebody brought in does not count: it is shown in any case, and must not hide anything else.
         """
-        hide, core, is_deferrable = self._hide, frozenset(self.core), self.source.is_deferrable
-        counted = (name for name in self._current() if is_deferrable(name) or name in core)
+        hide, current, deferrable = self._hide, self._current(), self.source.deferrable
+        fewer, more = sorted((deferrable, current), key=len)
+        core = (name for name in self.core if name in current and name not in deferrable)
+        counted = chain((name for name in fewer if name in more), core)
         if hide is not None:
-            counted = (name for name in counted if not hide(name))
+            counted = filterfalse(hide, counted)
         return len(list(islice(counted, self.threshold + 1))) > self.threshold
 
     def is_deferred(self, name: str) -> bool:
@@ -277,11 +277,11 @@ class Selection:
 
     def _is_brought_in(self, name: str) -> bool:
         """Say whether a person brought this tool in (a program's own, a module's, a trusted folder's)."""
-        return name not in self.core and not self.source.is_deferrable(name)
+        return name not in self.core and name not in self.source.deferrable
 
     def _is_fixed(self, name: str) -> bool:
         """Say whether a tool is shown however many there are."""
-        return name in self.core or not self.source.is_deferrable(name)
+        return name in self.core or name not in self.source.deferrable
 
     def _current(self) -> dict[str, None]:
         if self._version != self.source.version:

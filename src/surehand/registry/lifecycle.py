@@ -91,10 +91,10 @@ class Life:
         "tripped",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, born: float) -> None:
         self.name = name
         self.state: State = "registered"
-        self.born = time()
+        self.born = born
         self.running = 0
         self.failures = 0
         """Exceptions and time-outs in a row."""
@@ -120,7 +120,8 @@ class Lifecycle:
 
     def __init__(self, *, trip_after: int = TRIP_AFTER) -> None:
         self.trip_after = trip_after
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, Life | float] = {}
+        """By name; of a tool that nobody has asked about yet, only when it was registered."""
         self._gone: deque[Life] = deque(maxlen=GONE_LIMIT)
         self._before: list[Hook] = []
         self._after: list[StateListener] = []
@@ -136,16 +137,22 @@ class Lifecycle:
     def state(self, name: str) -> State:
         """Return the state of a tool; a name nobody has is `unregistered`."""
         life = self._lives.get(name)
-        return "unregistered" if life is None else life.state
+        if isinstance(life, Life):
+            return life.state
+        return "unregistered" if life is None else "registered"
 
     def life(self, name: str) -> Life | None:
         """Return the life behind a name, for those who hold on to it."""
-        return self._lives.get(name)
+        life = self._lives.get(name)
+        if life is None or isinstance(life, Life):
+            return life
+        made = self._lives[name] = Life(name, life)  # thousands of tools are registered and never asked about
+        return made
 
     def history(self, name: str) -> list[Transition]:
         """Return the moves of a name, oldest first, those of earlier tools of that name included."""
         lives = [life for life in self._gone if life.name == name]
-        if (life := self._lives.get(name)) is not None:
+        if (life := self.life(name)) is not None:
             lives.append(life)
         return [move for each in lives for move in each.history()]
 
@@ -166,18 +173,17 @@ class Lifecycle:
 
     # Moves ---------------------------------------------------------------------------------------------------------
 
-    def register(self, name: str) -> Life:
+    def register(self, name: str) -> None:
         """Begin the life of a tool, in the state `registered`."""
         if name in self._lives:
-            raise IllegalTransition(name, self._lives[name].state, "registered", "the name is taken")
-        life = self._lives[name] = Life(name)
+            raise IllegalTransition(name, self.state(name), "registered", "the name is taken")
+        born = self._lives[name] = time()
         if self._listeners or self._after or (self._quiet_listeners and self.is_heard()):
-            self._notify(Transition(name, None, "registered", life.born))
-        return life
+            self._notify(Transition(name, None, "registered", born))
 
     def move(self, name: str, to: State, why: str = "") -> None:
         """Move a tool to another state; raise IllegalTransition, which names both, where the table has no such move."""
-        life = self._lives.get(name)
+        life = self.life(name)
         if life is None:
             if to != "registered":
                 raise IllegalTransition(name, "unregistered", to)
@@ -189,7 +195,7 @@ class Lifecycle:
 
     def unregister(self, name: str, why: str = "") -> None:
         """Take the name away at once; a tool that still runs calls is unregistered when the last one ends."""
-        life = self._lives.get(name)
+        life = self.life(name)
         if life is None:
             raise IllegalTransition(name, "unregistered", "unregistered")
         if life.state in ("executing", "initializing"):
@@ -205,7 +211,8 @@ class Lifecycle:
 
         A call may begin on a life whose name is gone: it was on its way when the tool was taken away.
         """
-        life = self._lives[which] if isinstance(which, str) else which
+        life = self.life(which) if isinstance(which, str) else which
+        assert life is not None
         if life.running and life.state == "executing":
             life.running += 1
             return life
@@ -223,7 +230,8 @@ class Lifecycle:
 
     def end_call(self, which: Life | str, failed: bool = False) -> None:
         """Count a call that ended. `failed` is for exceptions and time-outs only, not for answers a tool chose."""
-        life = self._lives[which] if isinstance(which, str) else which
+        life = self.life(which) if isinstance(which, str) else which
+        assert life is not None
         if life.state == "unregistered":
             return
         life.running -= 1
@@ -242,7 +250,7 @@ class Lifecycle:
 
     def enable(self, name: str, why: str = "enabled") -> None:
         """Let a disabled tool be called again; nothing happens to one that already may."""
-        life = self._lives.get(name)
+        life = self.life(name)
         if life is None:
             raise IllegalTransition(name, "unregistered", "ready")
         if life.state in ("disabled", "error"):

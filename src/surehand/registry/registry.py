@@ -7,7 +7,7 @@ imports none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any, Final
 
 from surehand.core.errors import RegistrationError, ToolFailure
@@ -27,23 +27,19 @@ _FUNCTIONS: Final = (
 )  # fmt: skip
 _FLAGS: Final = ("read_only", "concurrency_safe", "preview_when_asked", "must_try")
 _get_options: Final = attrgetter(*_FLAGS, "pure", "aliases", "timeout_s", "where", "output_schema", *_FUNCTIONS)
-_NO_FLAGS: Final = (False, False, True, False, False)
-_NO_OPTIONS: Final = (*_NO_FLAGS, (), None, None, None, *(None for _ in _FUNCTIONS))
+_NO_OPTIONS: Final = (False, False, True, False, False, (), None, None, None, *(None for _ in _FUNCTIONS))
 """What a tool has that says no more than it must, in the same order."""
 
 
 class _Entry:
     """One place in the registry: the tool, or how to get it."""
 
-    __slots__ = ("deferrable", "info", "load", "tool")
+    __slots__ = ("info", "load", "tool")
 
-    def __init__(
-        self, tool: Tool | None, info: ToolInfo | None, load: Callable[[], Tool] | None, deferrable: bool
-    ) -> None:
+    def __init__(self, tool: Tool | None, info: ToolInfo | None = None, load: Callable[[], Tool] | None = None) -> None:
         self.tool = tool
         self.info = info
         self.load = load
-        self.deferrable = deferrable
 
 
 class Registry:
@@ -53,6 +49,8 @@ class Registry:
         self.lifecycle = Lifecycle()
         self.version = 0
         """Grows with every change; caches of the registry compare it."""
+        self.deferrable: set[str] = set()
+        """The names of tools that a model need not be shown at first; what somebody brought in is always shown."""
         self._entries: dict[str, _Entry] = {}
         self._aliases: dict[str, str] = {}
         self._emit = emit
@@ -66,13 +64,16 @@ class Registry:
         A model is always shown it, unless it is `deferrable`: one of many that nobody here chose by name.
         """
         found = problems(tool)
-        names = _names_of(tool) if isinstance(tool, Tool) else ()
-        if isinstance(tool, Tool):
-            found += self._clashes(tool.name, names)
-            found += unmet(tool, self.card) if tool.requires else ()
-        if found:
+        if not isinstance(tool, Tool):
             raise RegistrationError(getattr(tool, "name", getattr(tool, "__name__", repr(tool))), found)
-        self._add(tool.name, names, _Entry(tool, None, None, deferrable))
+        name, names = tool.name, _names_of(tool)
+        if names or name in self._entries or name in self._aliases:
+            found += self._clashes(name, names)
+        if tool.requires:
+            found += unmet(tool, self.card)
+        if found:
+            raise RegistrationError(name, found)
+        self._add(name, names, _Entry(tool), deferrable)
         return tool
 
     def register_lazy(self, info: ToolInfo, load: Callable[[], Tool], *, deferrable: bool = True) -> None:
@@ -83,7 +84,7 @@ class Registry:
         names = (*info.aliases, full_name(info.module, info.name)) if info.module else info.aliases
         if found := self._clashes(info.name, names):
             raise RegistrationError(info.name, found)
-        self._add(info.name, names, _Entry(None, info, load, deferrable))
+        self._add(info.name, names, _Entry(None, info, load), deferrable)
 
     def register_module(self, module: str, tools: Iterable[Tool], *, version: str | None = None) -> list[Tool]:
         """Add a group of tools under one module name: all of them, or none."""
@@ -100,7 +101,7 @@ class Registry:
         if faults:
             raise RegistrationError(f"module {module}", faults)
         for tool in members:
-            self._add(tool.name, _names_of(tool), _Entry(tool, None, None, deferrable=False))
+            self._add(tool.name, _names_of(tool), _Entry(tool))
         return members
 
     def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
@@ -116,7 +117,7 @@ class Registry:
         for name in gone:
             self._remove(name)
         for tool in members:
-            self._add(tool.name, _names_of(tool), _Entry(tool, None, None, deferrable))
+            self._add(tool.name, _names_of(tool), _Entry(tool), deferrable)
         return members
 
     def unregister(self, name: str, *, cascade: bool = False) -> list[str]:
@@ -219,11 +220,6 @@ class Registry:
         real = dict.fromkeys(found for name in names if (found := self.resolve(name)) is not None)
         return [tool for name in real if (tool := self.get(name)) is not None]
 
-    def is_deferrable(self, name: str) -> bool:
-        """Say whether a model need not be shown this tool at first; what somebody brought in is always shown."""
-        entry = self._entries.get(name)
-        return entry is not None and entry.deferrable
-
     def dependants(self, name: str) -> list[str]:
         """Return the names of tools that require this one."""
         found: list[str] = []
@@ -247,7 +243,8 @@ class Registry:
     def _clashes(self, name: str, others: Iterable[str]) -> list[str]:
         found: list[str] = []
         for each in (name, *others):
-            if (each in self._entries or each in self._aliases) and (holder := self.resolve(each)) is not None:
+            if each in self._entries or each in self._aliases:
+                holder = self.resolve(each)
                 what = f"the tool {holder!r}" if holder == each else f"an alias of the tool {holder!r}"
                 found.append(
                     f"the name {each!r} (of {name!r}) is already {what}; choose another or unregister it first"
@@ -279,8 +276,10 @@ class Registry:
     def _dependants_of(self, names: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(each for name in names for each in self.dependants(name) if each not in names))
 
-    def _add(self, name: str, others: Iterable[str], entry: _Entry) -> None:
+    def _add(self, name: str, others: Iterable[str], entry: _Entry, deferrable: bool = False) -> None:
         self._entries[name] = entry
+        if deferrable:
+            self.deferrable.add(name)
         for other in others:
             if other != name:
                 self._aliases[other] = name
@@ -292,6 +291,7 @@ class Registry:
     def _remove(self, name: str) -> None:
         self.lifecycle.unregister(name)  # first: a hook may refuse, and then nothing has happened
         del self._entries[name]
+        self.deferrable.discard(name)
         for alias in [alias for alias, real in self._aliases.items() if real == name]:
             del self._aliases[alias]
         self.version += 1
@@ -357,10 +357,13 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    options = _get_options(tool)  # looked at one by one only where there are some; 0 equals False and is no flag
-    if options != _NO_OPTIONS or not all(map(is_, _NO_FLAGS, options)):
+    options = _get_options(tool)
+    safe, reads, asks, tries, pure, *_ = options  # 0 equals False and is no flag
+    plain = safe is reads is tries is pure is False and asks is True and options == _NO_OPTIONS
+    if not plain:  # looked at one by one only where there are some
         found += _find_option_problems(tool)
-    return found + tool.arguments.problems()
+    found += tool.arguments.problems()
+    return found
 
 
 def _find_option_problems(tool: Tool) -> list[str]:

@@ -48,7 +48,10 @@ _TO_BLANKS: Final = {code: " " for code in range(128) if not chr(code).isalnum()
 _BETWEEN_LINES: Final = "\0"
 _NOWHERE: Final[list[int]] = []
 _BETWEEN_WORDS: Final = f" {_BETWEEN_LINES} "
-_TO_BLANKS_IN_LINES: Final = {code: blank for code, blank in _TO_BLANKS.items() if code}
+_TO_WORDS_IN_LINES: Final = (
+    bytes(ord(chr(code).lower().translate(_TO_BLANKS)) if code else 0 for code in range(128)) * 2
+)
+"""For bytes, which are mapped five times as fast as text; the upper half stands for no ASCII."""
 _ENDINGS: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", "e"), ("s", ""))
 _STOP: Final = frozenset(
     (
@@ -192,7 +195,7 @@ class _Index:
     def __init__(self, cards: list[Tool | ToolInfo]) -> None:
         self.names = [card.name for card in cards]
         self.fields = (
-            _Field([_name_line(name) for name in self.names]),
+            _Field(_name_lines(self.names)),
             _Field([" ".join(map(_name_line, card.aliases)) if card.aliases else "" for card in cards]),
             _Field([_hint_line(card) for card in cards]),
             _Field([card.description if isinstance(card.description, str) else "" for card in cards]),
@@ -322,7 +325,7 @@ def _text_of_words(lines: list[str]) -> str:
     text = f" {_BETWEEN_WORDS.join(lines)} "
     if not text.isascii() or text.count(_BETWEEN_LINES) != len(lines) - 1:
         return _BETWEEN_LINES.join(f" {' '.join(words(line))} " for line in lines)
-    return text.lower().translate(_TO_BLANKS_IN_LINES)
+    return text.encode().translate(_TO_WORDS_IN_LINES).decode()
 
 
 def words(text: str) -> list[str]:
@@ -346,6 +349,10 @@ def _hint_line(card: Tool | ToolInfo) -> str:
 def _name_line(name: str) -> str:
     """Return a name with blanks where a capital begins a word: `WebFetch` → `Web Fetch`."""
     return name if name.islower() or name.isupper() else _HUMP.sub(" ", name)
+
+
+def _name_lines(names: list[str]) -> list[str]:
+    return names if "".join(names).islower() else [_name_line(name) for name in names]
 
 
 def _beginning(stem: str) -> str:

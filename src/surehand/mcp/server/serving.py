@@ -282,7 +282,7 @@ def _promised_schema(name: str, schema: Schema | None, ctx: Any, client: Client)
     reads_text = known is not None and known.client_info.name in TEXT_READERS
     if schema is None or not (reads_text or name in TEXT_KEYS):
         return schema
-    own = client.app.selection.source.is_deferrable(name) and not name.startswith("mcp__")
+    own = name in client.app.selection.source.deferrable and not name.startswith("mcp__")
     return None if own else schema
 
 
