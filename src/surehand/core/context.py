@@ -73,16 +73,17 @@ class ToolContext:
     """What a handler gets beside its arguments: the call, the session, a way to report progress."""
 
     __slots__ = (
-        "_call",
         "_changing",
         "_given_up",
         "_made",
         "_permits",
         "_report",
+        "afterwards",
         "holds",
         "loop",
         "make_call",
         "options",
+        "served",
         "session",
         "turn",
         "unasked",
@@ -96,7 +97,8 @@ class ToolContext:
         options: Mapping[str, Any],
         permits: Callable[[Effect], bool] | None = None,
     ) -> None:
-        self._call = call
+        self.served = call
+        """The call being served, without what `call` can do."""
         self.session = session
         self.turn = call.parent.turn if call.parent is not None else session.turn or call.id
         """The turn the call began in: that of the conversation, or the call itself where there is none."""
@@ -114,11 +116,14 @@ class ToolContext:
         """The resources this call holds while it runs."""
         self.unasked = False
         """Whether the handler follows the check at once, in one thread, as nobody is asked; set by the executor."""
+        self.afterwards: list[Callable[[], object]] | None = None
+        """What the thread of a handler does once its result is on its way; None where no thread does it. Set by the
+        executor."""
 
     @property
     def call(self) -> OwnCall:
         """The call being served; calling it makes a call of another tool: `await ctx.call("other", {...})`."""
-        served = self._call
+        served = self.served
         return OwnCall(served.name, served.args, served.id, served.source, served.parent, context=self)
 
     @property

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,7 +95,7 @@ class Permissions:
         effects: Sequence[Effect] | None = [] if read_only else None
         if tool.effects is not None:
             effects = tool.effects(args, ctx)
-        return self._request(tool, ctx.session, read_only, effects, ctx.call.source)
+        return self._request(tool, ctx.session, read_only, effects, ctx.served.source)
 
     def _request(
         self, tool: Tool, session: Session, read_only: bool, effects: Sequence[Effect] | None, source: str
@@ -187,9 +187,7 @@ class Permissions:
 
     def shows_always(self, tool: Tool) -> bool:
         """Say whether every question about a tool shows a preview, worked out in a thread, and somebody is there."""
-        if tool.preview is None or tool.preview_when_asked is not True or inspect.iscoroutinefunction(tool.preview):
-            return False
-        return not self.questions.has_nobody(self.approver)
+        return _always_previews(tool) and not self.questions.has_nobody(self.approver)
 
     def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
         """Say whether a call needs a dry run and a question even where a rule allows it."""
@@ -229,7 +227,7 @@ class Permissions:
                 raise self._refusal_by_answer(tool, decision, answer)
             if answer.kind in ("session", "always"):
                 self._keep(answer, (answer.rule or decision.suggestion or "").splitlines(), ctx.session)
-            if answer.args is not None and dict(answer.args) != dict(ctx.call.args):
+            if answer.args is not None and dict(answer.args) != dict(ctx.served.args):
                 return AskOutcome(args=answer.args)
             return AskOutcome(dry_run=dry_runs.take(answer.dry_run, shown))
         finally:
@@ -376,6 +374,14 @@ def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
     return (2 if tool.preview is not None else 1) if recorded else 0
 
 
+@lru_cache(1000)
+def _always_previews(tool: Tool) -> bool:
+    """Say whether a tool has a preview that is worked out in a thread, for every question."""
+    return (
+        tool.preview is not None and tool.preview_when_asked is True and not inspect.iscoroutinefunction(tool.preview)
+    )
+
+
 def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
     return flag if isinstance(flag, bool) else flag(args, ctx)
 
@@ -442,7 +448,7 @@ async def discard_dry_run(tool: Tool, ctx: ToolContext, dry_run: DryRun, *, appl
 
 def emit_dry_run(kind: EventKind, tool: Tool, ctx: ToolContext, dry_run: DryRun, **data: Any) -> None:
     """Say what became of a dry run."""
-    ctx.session.emit(kind, tool=tool.name, call_id=ctx.call.id, dry_run=dry_run.id, **data)
+    ctx.session.emit(kind, tool=tool.name, call_id=ctx.served.id, dry_run=dry_run.id, **data)
 
 
 # -- a tool's own word (`check_permission`): it narrows what the policy decides, and never widens it -----------------
@@ -474,7 +480,7 @@ def apply_own_permission(
             hint="This is a fault in the tool; the call was not made.",
         )
     ctx.once(_KEPT, lambda: said)
-    wanted = said.args if said.args is not None and dict(said.args) != dict(ctx.call.args) else None
+    wanted = said.args if said.args is not None and dict(said.args) != dict(ctx.served.args) else None
     if _STRICTNESS[said.verdict] <= _STRICTNESS[decision.verdict]:
         return decision, wanted
     reason = said.reason or f"{tool.name} itself says so"

@@ -7,7 +7,6 @@ a person, the command line, an MCP client, undo) passes the same steps; nothing 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -44,6 +43,7 @@ from surehand.engine.running import (
     Underway,
     check_once,
     checks_itself,
+    checks_on_loop,
     start_task,
     starter,
     within,
@@ -407,9 +407,10 @@ class Executor:
 
     async def _check(self, tool: Tool, args: Any, ctx: ToolContext, *, shows: bool = False) -> None:
         """Check a call's preconditions; with `shows`, work out on the same way what its question will show."""
-        if inspect.iscoroutinefunction(tool.check):
-            await tool.check(args, ctx)
-        elif tool.check is not None:
+        check: Any = tool.check
+        if check is not None and checks_on_loop(tool):
+            await check(args, ctx)
+        elif check is not None:
             work = partial(check_and_preview if shows else check_once, tool, args, ctx)
             if tool.check_at_once is not None and tool.check_at_once(args, ctx):
                 work()

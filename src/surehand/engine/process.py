@@ -59,7 +59,7 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
         "module": function.__module__,
         "name": function.__qualname__,
         "script": _script(function.__module__),
-        "args": dict(ctx.call.args),
+        "args": dict(ctx.served.args),
         "path": sys.path,
     }
     content = json.dumps(order).encode()
@@ -80,7 +80,7 @@ async def _sandbox_for(tool: Tool, module: str, ctx: ToolContext) -> Runner | No
     if not ctx.session.settings.sandbox.process_tools:
         return None
     network = tool.effects is not None and any(
-        isinstance(effect, Connect) for effect in tool.effects(tool.arguments.check(ctx.call.args), ctx) or ()
+        isinstance(effect, Connect) for effect in tool.effects(tool.arguments.check(ctx.served.args), ctx) or ()
     )
     return await ctx.session.keep(SHELLS).tool_launcher(_own_code(module), network=network)
 
@@ -110,7 +110,7 @@ async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolCon
 
     A tool that changed what none may has failed, whatever it answers.
     """
-    environment = ctx.session.keep(SHELLS).environment(ctx.call.id) | installation.find_library_paths()
+    environment = ctx.session.keep(SHELLS).environment(ctx.served.id) | installation.find_library_paths()
     watch = ProgramWatch(ctx.session, launcher, name)
     reader, writer = os.pipe()
     try:

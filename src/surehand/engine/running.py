@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from surehand.core.call import ToolError, ToolResult
@@ -36,7 +36,12 @@ def starter(tool: Tool, workers: Workers) -> Start:
     """Return the function that begins this tool's handler; decided once per tool."""
     if _runs_in_thread(tool):
         handler = _thread_handler(tool)
-        return lambda args, ctx, waiter: workers.submit(lambda: _finish(handler(args, ctx)), waiter)
+
+        def start(args: Any, ctx: ToolContext, waiter: Waiter) -> Outcome:
+            ctx.afterwards = []
+            return workers.submit(lambda: _finish(handler(args, ctx)), waiter, ctx.afterwards)
+
+        return start
     run = runner(tool, workers)
     return lambda args, ctx, waiter: start_task(run(args, ctx), waiter)
 
@@ -108,6 +113,7 @@ async def _await_rest(value: Any) -> ToolResult:
     return ToolResult.of(await value)
 
 
+@lru_cache(1000)
 def checks_itself(tool: Tool) -> bool:
     """Say whether check and handler run in one thread, one after the other: a way to a thread costs what both do.
 
@@ -115,7 +121,13 @@ def checks_itself(tool: Tool) -> bool:
     """
     if tool.check is None or tool.where == "process":
         return False
-    return not _is_async(tool) and not inspect.iscoroutinefunction(tool.check)
+    return not _is_async(tool) and not checks_on_loop(tool)
+
+
+@lru_cache(1000)
+def checks_on_loop(tool: Tool) -> bool:
+    """Say whether a tool's check is a coroutine function; asked of every call, and slow to find out."""
+    return inspect.iscoroutinefunction(tool.check)
 
 
 def check_once(tool: Tool, args: Any, ctx: ToolContext) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
@@ -28,8 +28,16 @@ class Workers:
         self._idle: list[_Jobs] = []
         """One queue per thread that waits, the latest last: it takes the next job, what it needs is still at hand."""
 
-    def submit(self, function: Callable[[], Any], waiter: asyncio.Future[None] | None = None) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future may be cancelled, the thread goes on. At its end `waiter` is woken."""
+    def submit(
+        self,
+        function: Callable[[], Any],
+        waiter: asyncio.Future[None] | None = None,
+        afterwards: Sequence[Callable[[], object]] = (),
+    ) -> asyncio.Future[Any]:
+        """Run `function` in a thread; the future may be cancelled, the thread goes on. At its end `waiter` is woken.
+
+        What it puts into `afterwards` runs there then, while nobody waits for it.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
@@ -43,6 +51,8 @@ class Workers:
                 loop.call_soon_threadsafe(_set_outcome, future, value, problem, waiter)
             except RuntimeError:
                 pass  # the loop closed while the thread worked; nobody waits any more
+            for each in afterwards:
+                each()
 
         try:
             jobs = self._idle.pop()

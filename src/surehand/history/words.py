@@ -163,4 +163,4 @@ class Author:
     def of(cls, ctx: ToolContext, tool: str, description: str) -> Author:
         """Return who makes the change of a call."""
         main = ctx.session.main.id
-        return cls(tool, ctx.call.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)
+        return cls(tool, ctx.served.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)

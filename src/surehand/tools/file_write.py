@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Self
 
 from surehand.core.errors import ToolFailure
@@ -46,7 +46,7 @@ from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
-from surehand.tools.beside import BESIDE_BYTES, close_beside, start_beside
+from surehand.tools.beside import BESIDE_BYTES, start_beside
 from surehand.tools.write_result import (
     describe_change,
     describe_preview,
@@ -237,17 +237,18 @@ class FileWrite:
         session.keep(ENCODINGS)[self.real] = (seen, self.encoding)
         action = "changed" if self.exists else "created"
         session.emit(
-            "file_changed", tool=tool, call_id=self.ctx.call.id, path=self.real, change_id=change_id, action=action
+            "file_changed", tool=tool, call_id=self.ctx.served.id, path=self.real, change_id=change_id, action=action
         )
         return make_result(self, change_id, seen.size, told())
 
     def _let_go(self) -> None:
-        """Close what is open; with its last descriptor a replaced file goes."""
+        """Close what is open. With its last descriptor a replaced file goes, which takes as long as a flush: later."""
         self.forget()
-        held, self.fd = self.fd, -1
+        later = self.ctx.afterwards
+        if self.fd >= 0 and later is not None:
+            later.append(partial(os.close, self.fd))
+            self.fd = -1
         self.close()
-        if held >= 0:
-            close_beside(self.ctx.session, held, self.status.st_size if self.status else 0)
 
     @property
     def is_unchanged(self) -> bool:
