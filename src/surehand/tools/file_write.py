@@ -244,9 +244,8 @@ class FileWrite:
     def _let_go(self) -> None:
         """Close what is open. With its last descriptor a replaced file goes, which takes as long as a flush: later."""
         self.forget()
-        later = self.ctx.afterwards
-        if self.fd >= 0 and later is not None:
-            later.append(partial(os.close, self.fd))
+        if self.fd >= 0 and self.ctx.afterwards is not None:
+            self.ctx.afterwards.append(partial(os.close, self.fd))
             self.fd = -1
         self.close()
 
@@ -552,7 +551,8 @@ def _replace(
     known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
     if write.status is not None and size < BESIDE_BYTES:
         known = FileState("file", digest(), stat.S_IMODE(write.status.st_mode), size)
-    folders = [FileChange(path, ABSENT, FileState("directory", "", _mode(path))) for path in write.made]
+    made = {path: stat.S_IMODE(os.stat(path).st_mode) for path in write.made}
+    folders = [FileChange(path, ABSENT, FileState("directory", "", mode)) for path, mode in made.items()]
     who = Author.of(write.ctx, tool, f"{'Change' if write.exists else 'Create'} {write.path}")
     pending = history.begin(
         who,
@@ -568,10 +568,6 @@ def _replace(
     after = FileState("file", digest(), stat.S_IMODE(status.st_mode), status.st_size)
     history.complete(pending, [FileChange(write.real, before, after), *folders], write.parts, write.splices)
     return pending.id, status
-
-
-def _mode(path: str) -> int:
-    return stat.S_IMODE(os.stat(path).st_mode)
 
 
 def _put_or_abandon(
