@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -352,9 +352,11 @@ def _declaration(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow
     variant = text(node, "Variant")
     words = [Word(variant)]
     options = ""
+    earlier: list[str] = []
     for arg in children(node, "Args"):
         if name := text(arg, "Name"):
-            words.append(_declare(walk, arg, name, variant, options, scope, context))
+            words.append(_declare(walk, arg, name, variant, options, scope, context, earlier))
+            earlier.append(name)
             continue
         walk.substitutions(arg, scope, context)
         words.append(walk.decoder.value(arg.get("Value"), scope.variables))
@@ -367,8 +369,19 @@ def _declaration(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow
     return staying(scope.directories)
 
 
-def _declare(walk: Walk, arg: Node, name: str, variant: str, options: str, scope: Scope, context: Context) -> Word:
+def _declare(
+    walk: Walk,
+    arg: Node,
+    name: str,
+    variant: str,
+    options: str,
+    scope: Scope,
+    context: Context,
+    earlier: Sequence[str],
+) -> Word:
     """Walk one name that is declared; return it as a word, with its value.
+
+    The values are read before any name is set: those of names declared `earlier` in the command are the old ones.
 
     A name that was an array before stays one, whatever is declared, and would evaluate subscripts and texts in
     parentheses. Arrays of the shell's own have names in capitals.
@@ -384,13 +397,19 @@ def _declare(walk: Walk, arg: Node, name: str, variant: str, options: str, scope
         scope.variables[name] = None
     if arg.get("Naked"):
         return Word(name)
-    name, value = walk.assignment(arg, scope, context)
-    may_be_array = name in walk.arrays or name.isupper() or "a" in options.lower()
+    there = scope.copy()
+    there.variables |= dict.fromkeys(earlier)
+    name, value = walk.assignment(arg, there, context)
+    if any("{" in each.get("Value", "") for each in children(child(arg, "Value"), "Parts") if each["Type"] == "Lit"):
+        value = Word(value.text, "opaque")  # braces in it make several declarations
     if child(arg, "Array"):
         walk.assign(name, value if takes else None, scope)
         return Word(f"{name}=")
-    if _EVALUATED.search(value.text) if value.literal else may_be_array and not value.number:
+    if value.literal and _EVALUATED.search(value.text):
         walk.fault(f"`{variant}` may evaluate the text that it sets {name} to")
+    elif not value.literal and not value.number:
+        walk.declared.add(name)
+        walk.arrays |= {name} if name.isupper() or "a" in options.lower() else set()
     walk.assign(name, value if takes and not options else None, scope)
     walk.assigned += [(name, value)] if takes else []
     return Word(f"{name}={value.text}", value.kind, f"{name}=")

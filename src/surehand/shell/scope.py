@@ -37,6 +37,7 @@ class Scope:
     def set_arguments(self, words: tuple[Word, ...] | None) -> None:
         """Set the positional parameters to these words, or forget what they were."""
         self.variables |= dict.fromkeys(filter(is_positional, self.variables))
+        words = None if words is None else tuple(kept(word, "$@") for word in words)
         self.variables["@"] = None if words is None else Word("$@", "opaque", items=words)
         for position, word in enumerate(words or (), start=1):
             self.variables[str(position)] = word if word.kind != "opaque" or word.number else None
@@ -44,6 +45,12 @@ class Scope:
                 return
         for position in range(len(words or ()) + 1, 10 if words is not None else 0):
             self.variables[str(position)] = Word("")  # not set, which is empty
+
+    def forget_found_names(self) -> None:
+        """Forget names that patterns found, once the shell may be elsewhere: there, they would be looked up anew."""
+        for name, value in self.variables.items():
+            if value is not None and any(word.kind == "glob" for word in (value, *(value.items or ()))):
+                self.variables[name] = None
 
     def forget_differences(self, branch: Scope) -> None:
         """Take back certainty about each name that a part which may or may not run has changed."""
@@ -65,6 +72,11 @@ class Scope:
         for each in states:
             self.forget_differences(each)
             self.directories = union(self.directories, each.directories)
+
+
+def kept(word: Word, name: str) -> Word:
+    """Return a word as it is kept under a name: what it was written as, and would mean elsewhere, is not kept."""
+    return replace(word, text=name) if word.kind == "opaque" and not word.number else word
 
 
 _NO_FUNCTION: tuple[Node | None, ...] = (None,)
@@ -191,7 +203,7 @@ _HEEDED = (
     r"GUILE_|SUDO_|RSYNC_|SVN_|HG[A-Z]|CVS_|FZF_|DOTNET_|CORECLR_|MSBUILD|NUGET_|KUBE|HELM_|CURL_|FCEDIT).*"
     r"|.*(?:PAGER|EDITOR|PROXY|_proxy)|[A-Z]*PATH|.*(?:LIBRARY|INCLUDE|COMPILER|PLUGIN|CONFIG|LOAD|LIB|EXEC|MODULE)_PATH"
     r"|.+(?:OPTS|OPTIONS|FLAGS)|(?:.*_)?HOME|(?:INPUT|WGET|NET|SCREEN|CURL|IRB|KSH|LYNX|DIR)RC|ENV|IFS|VISUAL|BROWSER|"
-    r"TMOUT|FIGNORE|USER|LOGNAME|PWD|OLDPWD|TMP|TEMP|TMPDIR|MAIL"
+    r"TMOUT|FIGNORE|USER|LOGNAME|PWD|OLDPWD|TMP|TEMP|TMPDIR|MAIL|COLUMNS|LINES|LINENO|E?UID|PPID|GROUPS|PIPESTATUS|EPOCH.*"
 )
 SHELL_VARIABLE = lazy_pattern(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 # More names that a program may heed when they are set for it alone (`CC=./x make`); a script often has such of its own.

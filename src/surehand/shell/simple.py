@@ -41,6 +41,8 @@ _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
 _DECLARES = names("declare typeset local")
 _MAX_PLACES = 8
+_FAILS = lazy_pattern(r"[1-9]\d?", re.ASCII)
+_COUNT = lazy_pattern(r"\d{1,9}", re.ASCII)
 _TOP = lazy_pattern(r"""(["']?)\$\(git rev-parse --show-toplevel(?: 2> ?/dev/null)?(?: \|\| (?:pwd|echo \.))?\)\1""")
 _READ_OTHERWISE = lazy_pattern(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
 
@@ -91,7 +93,7 @@ def define(walk: Walk, name: str, body: Node, scope: Scope) -> None:
     """Keep a function; one that takes the name of a known command hides that command."""
     scope.functions[name] = (body,)
     walk.note("defines a function")
-    if program_of(name).is_described:
+    if program_of(name.rpartition("/")[2]).is_described or name == "command_not_found_handle":
         walk.fault(f"the function {name} takes the name of a command")
 
 
@@ -109,7 +111,7 @@ def _call(walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], 
         for body, branch in zip(bodies, branches, strict=True)
     ]
     walk.calling.discard(name)
-    scope.variables, scope.functions = branches[0].variables, branches[0].functions
+    scope.variables, scope.functions, scope.left = branches[0].variables, branches[0].functions, branches[0].left
     for branch in branches[1:]:
         scope.forget_differences(branch)
     return Flow(union(*(each.success for each in flows)), union(*(each.failure for each in flows)))
@@ -124,13 +126,21 @@ def _call_body(walk: Walk, body: Node, words: tuple[Word, ...], scope: Scope, co
     for name in declared & scope.variables.keys():
         del scope.variables[name]
     passed = [(states, len(states)) for states in walk.passed]
+    before, walk.returned = walk.returned, []
     flow = walk.statement(body, scope, replace(context.inside(), fed=None))
+    returned, walk.returned = walk.returned, before
     for name in walk.unset & hidden.keys():  # `unset` brings out the caller's, which is then assigned to
         del hidden[name]
-    for each in [scope, *(state for states, before in passed for state in states[before:])]:
+    ended = [state for state, _ in returned]
+    for each in [scope, *ended, *(state for states, start in passed for state in states[start:])]:
         each.variables |= dict.fromkeys([*declared, *filter(is_positional, each.variables)])
         each.variables |= {**hidden, **arguments}
-    return flow
+        if any(directories != scope.directories for directories in (flow.either, *(end.directories for end in ended))):
+            each.forget_found_names()
+    for each in ended:
+        scope.forget_differences(each)
+    succeeded = (state.directories for state, fails in returned if not fails)
+    return Flow(union(flow.success, *succeeded), union(flow.failure, *(each.directories for each in ended)))
 
 
 def _declared_names(node: Node) -> list[str]:
@@ -142,7 +152,8 @@ def _declared_first(body: Node) -> Iterator[str]:
     """Yield the names that are the function's own from its beginning on: those of its caller stay as they are."""
     for statement in children(child(body, "Cmd"), "Stmts") if child(body, "Cmd").get("Type") == "Block" else ():
         names = _declared_names(child(statement, "Cmd"))
-        if text(child(statement, "Cmd"), "Variant") not in _DECLARES or not all(names) or "Redirs" in statement:
+        apart = any(statement.get(key) for key in ("Redirs", "Background", "Coprocess"))
+        if text(child(statement, "Cmd"), "Variant") not in _DECLARES or not all(names) or apart:
             return
         yield from names
 
@@ -244,6 +255,8 @@ def _assigned_names(name: str, words: Sequence[Word]) -> Iterator[str]:
     for word in words:
         if not word.text.startswith("-"):
             yield word.text.partition("=")[0].partition("[")[0]
+        elif name == "read":
+            yield word.text.partition("a")[2]  # `read -raNAME`
     if name == "read":
         yield "REPLY"
 
@@ -297,16 +310,23 @@ def _lines_read(name: str, words: Sequence[Word], context: Context) -> Word | No
 def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
     if _ENDS.fullmatch(" ".join(word.text for word in words)):
         return staying(())
+    if words[0].text != name:
+        return staying(scope.directories)  # `/bin/cd` is a program
+    if name == "return":
+        fails = len(words) == 2 and words[1].literal and _FAILS.fullmatch(words[1].text) is not None
+        walk.returned.append((scope.copy(), fails))
     if name in _MOVES:
         there = _directory_after(name, words[1:], scope)
         scope.variables["PWD"] = scope.variables["OLDPWD"] = None
         scope.left = union(scope.left, scope.directories)
+        scope.forget_found_names()
         return Flow(there, scope.directories)
     if name in ("set", "shift"):
         scope.set_arguments(_arguments_after(name, words[1:], scope))
     if program_of(name).assigns:
         for changed in _assigned_names(name, words[1:]):
             walk.assign(changed, _lines_read(name, words[1:], context), scope)
+            walk.arrays.add(changed)
             if name == "unset":
                 walk.unset.add(changed)
             if name == "unset" and changed in scope.functions:
@@ -315,12 +335,14 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope, context
 
 
 def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Directories:
-    physical = any(word.text == "-P" for word in words)
+    flags = "".join(word.text for word in words if word.literal and word.text[:1] == "-")
     operands = [word for word in words if not word.literal or word.text == "-" or not word.text.startswith("-")]
     if name == "popd" or "CDPATH" in scope.variables or len(operands) > 1:
         return (None,)
     if not operands:
         return change_directory(scope.directories, scope.variables.get("HOME") if name != "pushd" else None)
+    if name == "pushd" and "n" in flags:
+        return scope.directories
     if operands[0].text == "-" and name == "cd":
         return scope.left
     if operands[0].text == "-" or operands[0].text.startswith("+"):
@@ -330,7 +352,10 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Director
             return (None,)
         tops = (top for directory in scope.directories for top in repositories_around(directory or "/"))
         return union(scope.directories, tuple(tops))  # where git finds none, `cd ""` stays
-    return change_directory(scope.directories, operands[0], physical=physical)
+    if "P" not in flags:
+        return change_directory(scope.directories, operands[0])
+    found = change_directory(scope.directories, operands[0], physical=True)
+    return union(tuple(None if "L" in flags or each is None else os.path.realpath(each) for each in found))
 
 
 def _arguments_after(name: str, words: Sequence[Word], scope: Scope) -> tuple[Word, ...] | None:
@@ -343,7 +368,7 @@ def _arguments_after(name: str, words: Sequence[Word], scope: Scope) -> tuple[Wo
         modes = zip(words, (Word(""), *words), strict=False)  # each with the word before it: `-o pipefail`
         return items if all(word.text[:1] in "-+" or before.text.endswith("o") for word, before in modes) else None
     by = words[0].text if words else "1"
-    if items is None or len(words) > 1 or not by.isdecimal() or any(word.many for word in items[: int(by)]):
+    if items is None or len(words) > 1 or not _COUNT.fullmatch(by) or any(word.many for word in items[: int(by)]):
         return None
     return items[int(by) :] if int(by) <= len(items) else items
 

@@ -224,16 +224,13 @@ def counted_by_seq(call: Node) -> list[str]:
 
 
 def find_arrays(tree: Node) -> set[str]:
-    """Return the names that something in a script may make an array of, and some more that commands are given."""
+    """Return the names that an assignment or a declaration of a script may make an array of."""
     found: set[str] = set()
     for node in below(tree):
         if node.get("Array") or node.get("Index"):
             found |= {text(node, "Name"), text(node, "Param")}
         elif node.get("Type") == "DeclClause" and any(not arg.get("Name") for arg in children(node, "Args")):
             found |= {text(arg, "Name") for arg in children(node, "Args")}  # with options
-        elif node.get("Type") == "CallExpr":  # `read -a name`, `mapfile name`
-            parts = (part for word in children(node, "Args") for part in children(word, "Parts"))
-            found |= {str(part.get("Value", "")) for part in parts}
     return found
 
 

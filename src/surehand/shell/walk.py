@@ -15,7 +15,18 @@ from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
 from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
-from surehand.shell.scope import Context, Directories, Flow, FoundCommand, FoundRedirect, Scope, staying
+from surehand.shell.scope import (
+    SHELL_VARIABLE,
+    Context,
+    Directories,
+    Flow,
+    FoundCommand,
+    FoundRedirect,
+    Scope,
+    kept,
+    staying,
+    union,
+)
 from surehand.shell.syntax import SyntaxFault, parse
 from surehand.shell.tree import (
     child,
@@ -63,6 +74,8 @@ class Walk:
         self.unset: set[str] = set()  # names that some command unsets
         self.keyed: set[str] = set()  # names that may be associative arrays
         self.arrays: set[str] = set()  # names that may be arrays of any kind
+        self.declared: set[str] = set()  # names that are declared with a text that nobody knows
+        self.returned: list[tuple[Scope, bool]] = []  # states in which `return` left the function, and whether it fails
         self._home = home
         self.decoder = Decoder("", home, self.fault)
         self.seen: set[int] = set()
@@ -111,12 +124,15 @@ class Walk:
             self.arrays |= find_arrays(tree)
         flow = staying(scope.directories)
         for line in lines(children(tree, "Stmts")):
+            before = scope.copy()
             with self.passing() as passed:
                 flow = self.statements(line, scope, context)
             if may_abort(line):
-                scope.join(passed)
+                scope.join([before, *passed])
                 flow = staying(scope.directories)
         self._walk_uncalled()
+        for name in self.declared & self.arrays:
+            self.fault(f"a declaration may evaluate the text that it sets {name} to")
         total = count_commands(tree)
         if len(self.seen) < total:
             self.fault("a command of the script was not understood")
@@ -175,11 +191,15 @@ class Walk:
             context = self._redirections(node["Redirs"], scope, context)
         if not command:
             return staying(scope.directories)
+        before = scope.copy() if any(map(_may_fail, children(node, "Redirs"))) else None
         if node.get("Background") or node.get("Coprocess"):
             self.note("runs in the background")
             self._command(command, scope.copy(), context)
             return staying(scope.directories)
         flow = self._command(command, scope, context)
+        if before is not None:  # where a file cannot be opened, bash goes on without the command
+            scope.forget_differences(before)
+            flow = Flow(flow.success, union(flow.failure, before.directories))
         for states in self.passed:
             states.append(replace(scope.copy(), directories=flow.either or scope.directories))
         return Flow(flow.failure, flow.success) if node.get("Negated") else flow
@@ -270,7 +290,7 @@ class Walk:
         if before is not None and before.keyed and (array or given):
             return name, before
         if array and not given and not node.get("Append") and name not in self.keyed:
-            return name, Word(name, "opaque", items=tuple(items))
+            return name, Word(name, "opaque", items=tuple(kept(item, f"${{{name}[@]}}") for item in items))
         if array or given or node.get("Append"):
             return name, Word(name, "opaque")
         return name, self.decoder.value(node.get("Value"), scope.variables)
@@ -279,7 +299,8 @@ class Walk:
         """Set a variable to a certain value, or forget what it was."""
         if name == "IFS":
             self.decoder.splits_as_usual = False
-        scope.variables[name] = _certain(value)
+        # What the shell sets by itself is not what it was set to: `LINES`.
+        scope.variables[name] = _certain(value) if SHELL_VARIABLE.fullmatch(name) else None
 
     def _redirections(self, nodes: Sequence[Node], scope: Scope, context: Context) -> Context:
         for node in nodes:
@@ -329,6 +350,13 @@ class Walk:
             if inner.get("TempFile") or inner.get("ReplyVar"):
                 self.fault("`${ command; }` runs in the shell itself")
             self.statements(children(inner, "Stmts"), scope.copy(), context.in_substitution())
+
+
+def _may_fail(redirect: Node) -> bool:
+    """Whether a redirection opens a file that may not be there, or a descriptor that may be closed."""
+    target = [part.get("Value") for part in children(child(redirect, "Word"), "Parts")]
+    copies = redirect["Op"] == ">&" and target in (["1"], ["2"])
+    return redirect["Op"] not in ("<<", "<<-", "<<<") and target != ["/dev/null"] and not copies
 
 
 def _certain(value: Word | None) -> Word | None:

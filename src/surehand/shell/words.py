@@ -80,7 +80,7 @@ class Decoder:
         if known is None or known.items is None or odd_parameter(inner[0], names):
             return None
         plain = self.splits_as_usual and all(
-            each.literal and each.text and not _SPLITS.search(each.text) and not _MATCHES.search(each.text)
+            each.literal and each.text and not any(odd.search(each.text) for odd in (_SPLITS, _MATCHES, _EXTENDED))
             for each in known.items
         )
         return known.items if part["Type"] == "DblQuoted" or plain else None

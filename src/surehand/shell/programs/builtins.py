@@ -95,13 +95,13 @@ def _judge_declare(words: Sequence[Word]) -> Verdict:
 
 
 _SHELL_MODES = names("pipefail errexit nounset xtrace")
-_MODE = lazy_pattern(r"[-+][euxo]+")
+_MODES = lazy_pattern(rf"(?: [-+][eux]+| [-+][eux]*o(?: (?:{'|'.join(sorted(_SHELL_MODES))}))?)+")
 
 
 def _judge_set(words: Sequence[Word]) -> Verdict:
     if words and words[0].literal and words[0].text == "--":
         return Verdict()  # sets the positional parameters alone
-    if words and all(word.literal and (_MODE.fullmatch(word.text) or word.text in _SHELL_MODES) for word in words):
+    if all(word.literal for word in words) and _MODES.fullmatch("".join(f" {word.text}" for word in words)):
         return Verdict()
     return Verdict("`set` prints or changes the state of the shell")
 
