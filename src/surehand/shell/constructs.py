@@ -206,7 +206,8 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, context)]
     if "Items" not in loop and (given := scope.variables.get("@")) is not None:
         items = list(given.items or ())  # `for name; do` is about the positional parameters
-    readable = items and all(word.kind != "opaque" for word in items) and len(items) <= _MAX_ROUNDS
+    certain = all(word.kind != "opaque" and word.many != "split" for word in items)
+    readable = items and certain and len(items) <= _MAX_ROUNDS
     if node.get("Select"):
         walk.fault("`select` reads its choice when it runs")
     if not readable or node.get("Select"):

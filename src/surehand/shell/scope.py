@@ -37,11 +37,12 @@ class Scope:
     def set_arguments(self, words: tuple[Word, ...] | None) -> None:
         """Set the positional parameters to these words, or forget what they were."""
         self.variables |= dict.fromkeys(filter(is_positional, self.variables))
-        words = None if words is None else tuple(kept(word, "$@") for word in words)
+        words = None if words is None else tuple(keep_under(word, "$@") for word in words)
         self.variables["@"] = None if words is None else Word("$@", "opaque", items=words)
         for position, word in enumerate(words or (), start=1):
-            self.variables[str(position)] = word if word.kind != "opaque" or word.number else None
-            if word.many:
+            known = (word.kind != "opaque" or word.number) and word.many != "split"
+            self.variables[str(position)] = word if known else None
+            if not word.single:
                 return
         for position in range(len(words or ()) + 1, 10 if words is not None else 0):
             self.variables[str(position)] = Word("")  # not set, which is empty
@@ -74,7 +75,7 @@ class Scope:
             self.directories = union(self.directories, each.directories)
 
 
-def kept(word: Word, name: str) -> Word:
+def keep_under(word: Word, name: str) -> Word:
     """Return a word as it is kept under a name: what it was written as, and would mean elsewhere, is not kept."""
     return replace(word, text=name) if word.kind == "opaque" and not word.number else word
 

@@ -368,7 +368,7 @@ def _arguments_after(name: str, words: Sequence[Word], scope: Scope) -> tuple[Wo
         modes = zip(words, (Word(""), *words), strict=False)  # each with the word before it: `-o pipefail`
         return items if all(word.text[:1] in "-+" or before.text.endswith("o") for word, before in modes) else None
     by = words[0].text if words else "1"
-    if items is None or len(words) > 1 or not _COUNT.fullmatch(by) or any(word.many for word in items[: int(by)]):
+    if items is None or len(words) > 1 or not _COUNT.fullmatch(by) or not all(word.single for word in items[: int(by)]):
         return None
     return items[int(by) :] if int(by) <= len(items) else items
 

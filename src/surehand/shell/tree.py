@@ -24,6 +24,7 @@ _COUNTS_ONE = lazy_pattern(
     r"date\t-d\t[^\t-][^\t]*\t\+%s|stat\t-c\t%[sY]\t[^\t*?\[{~-][^\t*?\[{]*"
     r"|grep\t-[ivwEF]*c[ivwEF]*\t[^\t-][^\t]*(?:\t[^\t*?\[{~-][^\t*?\[{]*)?"
 )
+_SPECIAL = lazy_pattern(r"[\\*?\[{~]")
 _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 
@@ -244,6 +245,11 @@ def prints_a_number(substitution: Node) -> bool:
     if any(each["Op"] not in ("<", "<<", "<<<") for each in children(last, "Redirs")):
         return False  # with its errors it would print names of files
     parts = [children(word, "Parts") for word in children(child(last, "Cmd"), "Args")]
-    words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
+    words = [str(each[0].get("Value", "")) if len(each) == 1 and not _is_altered(each[0]) else "" for each in parts]
     counts = " ".join(words) in _COUNTERS or (all(words) and _COUNTS_ONE.fullmatch("\t".join(words)) is not None)
     return counts and not child(last, "Cmd").get("Assigns")
+
+
+def _is_altered(part: Node) -> bool:
+    """Whether bash makes something else of a part than what is written: a backslash, braces or a pattern do."""
+    return bool(part.get("Dollar")) or (part["Type"] == "Lit" and _SPECIAL.search(part.get("Value", "")) is not None)

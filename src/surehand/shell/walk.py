@@ -23,7 +23,7 @@ from surehand.shell.scope import (
     FoundCommand,
     FoundRedirect,
     Scope,
-    kept,
+    keep_under,
     staying,
     union,
 )
@@ -290,7 +290,7 @@ class Walk:
         if before is not None and before.keyed and (array or given):
             return name, before
         if array and not given and not node.get("Append") and name not in self.keyed:
-            return name, Word(name, "opaque", items=tuple(kept(item, f"${{{name}[@]}}") for item in items))
+            return name, Word(name, "opaque", items=tuple(keep_under(item, f"${{{name}[@]}}") for item in items))
         if array or given or node.get("Append"):
             return name, Word(name, "opaque")
         return name, self.decoder.value(node.get("Value"), scope.variables)
@@ -354,9 +354,10 @@ class Walk:
 
 def _may_fail(redirect: Node) -> bool:
     """Whether a redirection opens a file that may not be there, or a descriptor that may be closed."""
-    target = [part.get("Value") for part in children(child(redirect, "Word"), "Parts")]
-    copies = redirect["Op"] == ">&" and target in (["1"], ["2"])
-    return redirect["Op"] not in ("<<", "<<-", "<<<") and target != ["/dev/null"] and not copies
+    target = [(part["Type"], part.get("Value")) for part in children(child(redirect, "Word"), "Parts")]
+    copies = redirect["Op"] == ">&" and target in ([("Lit", "1")], [("Lit", "2")])
+    opens = redirect["Op"] not in ("<<", "<<-", "<<<") and target not in ([("Lit", "/dev/null")], [("ProcSubst", None)])
+    return opens and not copies
 
 
 def _certain(value: Word | None) -> Word | None:

@@ -34,6 +34,11 @@ class Word:
         return self.kind == "literal"
 
     @property
+    def single(self) -> bool:
+        """Whether it is one word for certain; an unquoted number is none where the command that counts fails."""
+        return not self.many and (not self.number or self.text[:1] == '"')
+
+    @property
     def may_be_flag(self) -> bool:
         """Whether the word could turn out to begin with a dash."""
         if self.kind == "literal":

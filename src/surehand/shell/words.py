@@ -276,8 +276,10 @@ class Decoder:
         if known is None or not known.literal or any(part.get(key) for key in _NOT_ALONE):
             return None
         if op == ":-":
-            value = known if known.text else self.value(given, names)
-            return value if value.literal else None
+            # What quotes and backslashes mean in a default depends on the quotes around it.
+            plain = all(each["Type"] == "Lit" and _PLAIN.fullmatch(each["Value"]) for each in children(given, "Parts"))
+            value = known if known.text else self.value(given, names) if plain else None
+            return value if value is not None and value.literal else None
         pattern = "".join(str(each.get("Value", "")) for each in children(given, "Parts") if each["Type"] == "Lit")
         if (
             len(children(given, "Parts")) != 1
@@ -292,6 +294,8 @@ class Decoder:
             return None
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
             return None
+        if splits and "{}" in known.text and known.path:
+            return None  # a path that `find` puts in is split as it is, and nobody has looked at it
         if splits and known.literal and _EXTENDED.search(known.text):
             return None  # a pattern of its own, where `extglob` is set
         if splits and known.literal and _MATCHES.search(known.text):
@@ -302,6 +306,7 @@ class Decoder:
 
 _NOT_ALONE = ("Length", "Repl", "Slice", "Names", "Modifiers", "Index", "Excl")
 _PLAIN_PATTERN = lazy_pattern(r"[\w./-]*(?:\*[\w./-]*){0,2}", re.ASCII)
+_PLAIN = lazy_pattern(r"[\w./-]*", re.ASCII)
 _MAX_ALTERED = 256
 
 
@@ -361,7 +366,7 @@ _IN_A_KEY = frozenset(("Lit", "SglQuoted", "DblQuoted", "ParamExp"))
 def _item(array: Word | None, at: int) -> Word | None:
     """Return a word of a list; one that stands for several may be any of them, and nobody knows what follows it."""
     items = array.items if array is not None else None
-    if items is None or not 0 <= at < len(items) or any(word.many for word in items[:at]):
+    if items is None or not 0 <= at < len(items) or not all(word.single for word in items[:at]):
         return None
     return items[at] if items[at].many != "split" else None
 
