@@ -1,6 +1,7 @@
-"""Scripts with variables, loops, functions and `cd`, run by bash for real: every file it opens was foreseen.
+"""Scripts with variables, lists, loops, functions and `cd`, run by bash for real: every file it opens was foreseen.
 
-The only program the scripts find is a `cat` that writes down what it was given.
+A script grows by statements with which it still runs unasked. The only program the scripts find is a `cat` that writes
+down what it was given.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,20 @@ from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.shell import understand
 
 VALUES = ("a", "b", "c", "d/a", "./a", "../a", "$x", "$y", '"$z"', "${x}", "a$x", "'c'", "{a,b}", "?/a", "*")
+# Lists and parameters, which functions have of their own.
+LISTED = (
+    '"$1"',
+    "$2",
+    '"$@"',
+    "$@",
+    '"${l[@]}"',
+    '"${l[0]}"',
+    "${l[1]}",
+    'd/"$1"',
+    '"${x:-a}"',
+    '"${y%b}"',
+    "$(wc -l < n)",
+)
 WORDS = ("$x", "$y", '"$x"', "${z}", "a", "b", "d/$x", "./$y", "{a,b}", "[ab]", '"$y"')
 LISTS = ("a b", "a", "$x b", "[ab]", "*", "$(echo a b)", "d .", "{a,b}")
 PLACES = ("d", "..", "e", "d/e", ".", "$x", "-", "../e")
@@ -29,6 +45,44 @@ class Maker:
 
     def script(self) -> str:
         return "; ".join(self._statement(2) for _ in range(self._chance.randint(2, 7)))
+
+    def grown_script(self, runs: Callable[[str], bool]) -> str:
+        """Return a script of which `runs` says that it would run, with functions that are called."""
+        script = "x=a; y=b; z=c; l=(a b); set -- b c; f() { cat a; }; g() { cat b; }"
+        for _ in range(16):
+            kinds = (
+                self._listing_statement,
+                self._listing_statement,
+                self._listing_function,
+                lambda: self._statement(2),
+            )
+            longer = script + self._chance.choice(("; ", "; ", "\n")) + self._chance.choice(kinds)()
+            script = longer if runs(longer) else script
+        return f"{script}; cat a"
+
+    def _listing_statement(self) -> str:
+        pick, name = self._chance.choice, self._chance.choice("xyz")
+        words = " ".join(pick((*LISTED, *"abcde")) for _ in range(self._chance.randint(0, 3)))
+        forms = (
+            f"cat {pick(LISTED)}", f"cat ${name}", f"f {words}", f"g {words}", f"set -- {words}", f"l=({words})",
+            f"l[1]={pick(VALUES)}", f"l+=({words})", f"l={name}", "shift", "shift 2", f"{name}={pick(LISTED)}",
+            f"declare {name}={pick(VALUES)} {pick('xyz')}={pick(VALUES)}", f"declare l=({words})", f"{name}=b < n",
+            f"read -a{pick(('l', 'x', ' l'))} <<< {pick(VALUES)}", f"pushd -n d && cat {pick(LISTED)}", "cd -",
+            f"cd d && cat {pick(LISTED)}", f"f {words} && cat {pick('abc')}", "set -e pipefail", "/bin/shift", "cd d",
+            f"l=({words} $((1/0)))", f"{{ {name}=c; cd e; }} < n && cat a", f"for {name}; do cat ${name}; done",
+        )  # fmt: skip
+        return pick(forms)
+
+    def _listing_function(self) -> str:
+        pick, inner = self._chance.choice, self._listing_statement
+        first = pick(
+            ("", "local x; ", "local x=$1; ", "local x=a y=$x; ", "local x=c & ", "local l; ", "cd d || return; ")
+        )
+        leaves = pick(
+            ("", "return; ", "[ -f n ] || return; ", "[ -f n ] && return; ", "if [ -f a ]; then return 0; fi; ")
+        )
+        body = f"{first}{inner()}; {leaves}{inner()}"
+        return f"{pick('fg')}() {{ {body}; }}; {inner()}; {pick('fg')} {pick('abc')} && {inner()}"
 
     def _block(self, depth: int) -> str:
         return "; ".join(self._statement(depth) for _ in range(self._chance.randint(1, 3)))
@@ -93,7 +147,7 @@ def _opened(script: str, folder: Path, programs: Path, log: Path) -> set[str]:
     return {os.path.normpath(line) for line in log.read_text().splitlines() if os.path.isfile(line)}
 
 
-def _run(tmp_path: Path, checks: int, seed: int) -> None:
+def _run(tmp_path: Path, checks: int, seed: int, grown: bool = False) -> None:
     folder, programs, log = tmp_path / "ws", tmp_path / "programs", tmp_path / "log"
     programs.mkdir()
     for name in ("", "d", "d/e", "e"):
@@ -107,7 +161,7 @@ def _run(tmp_path: Path, checks: int, seed: int) -> None:
     maker = Maker(seed)
     checked = opened = 0
     while checked < checks:
-        script = maker.script()
+        script = maker.grown_script(lambda each: _foreseen(each, folder) is not None) if grown else maker.script()
         foreseen = _foreseen(script, folder)
         if foreseen is None:
             continue
@@ -120,6 +174,16 @@ def _run(tmp_path: Path, checks: int, seed: int) -> None:
 
 def test_every_file_a_script_opens_was_foreseen(tmp_path: Path) -> None:
     _run(tmp_path, 12, 21)
+
+
+def test_every_file_a_script_with_lists_and_parameters_opens_was_foreseen(tmp_path: Path) -> None:
+    _run(tmp_path, 12, 41, grown=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(42, 58))
+def test_every_file_many_scripts_with_lists_and_parameters_open_was_foreseen(tmp_path: Path, seed: int) -> None:
+    _run(tmp_path, 50, seed, grown=True)
 
 
 @pytest.mark.slow
