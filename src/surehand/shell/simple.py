@@ -197,9 +197,7 @@ def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) 
         return
     script, file = _shell_script(words[1:])
     if script is not None:
-        given = [word for at, word in enumerate(words) if any(each is script for each in words[:at])]
-        arguments = None if context.open_ended else tuple(given[1:])
-        _run_text(walk, script, scope, context, name, arguments)
+        _run_text(walk, script, scope, context, name)
     elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
         walk.fault(f"`{name}` runs the output of a command as code")
     elif file is None or file.text in _STANDARD_INPUT:
@@ -212,17 +210,18 @@ def _run_input(walk: Walk, name: str, scope: Scope, context: Context) -> None:
         _run_text(walk, context.fed, scope, context, name)
 
 
-def _run_text(
-    walk: Walk, script: Word, scope: Scope, context: Context, name: str, arguments: tuple[Word, ...] | None = None
-) -> None:
-    """Walk a script that another process runs: it shares the directory, and no variable of this shell for certain."""
+def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: str) -> None:
+    """Walk a script that another process runs: it shares the directory, and no variable of this shell for certain.
+
+    Nor are its positional parameters known: `bash -c 'ls $1' x WORDS` is a way to hide words, and not to read.
+    """
     if not script.literal:
         walk.fault(f"the script given to `{name}` is not literal: {script.text}")
         return
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
         walk.note(f"`{name}` may read the script otherwise than bash")
     child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
-    child.set_arguments(arguments)
+    child.set_arguments(None)
     calling, walk.calling = walk.calling, set()
     walk.text(script.text, child, context.of_started())
     walk.calling = calling
