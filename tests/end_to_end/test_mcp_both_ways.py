@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from surehand import Settings, Surehand
+from surehand.agent.prompt import mark_foreign_text
 from surehand.core.settings import McpServerSettings
 from surehand.mcp.server.http import Door, serve_http
 from surehand.mcp.server.serving import Serving
@@ -81,6 +82,9 @@ async def test_tools_errors_and_permission_cross_the_wire(folders: tuple[Path, P
         assert refused.error is not None
         assert refused.error.code == "permission_denied"  # asked there, and nobody here fills in forms
         assert not (far / "b.txt").exists()
+        marked = mark_foreign_text(refused).error
+        assert marked is not None
+        assert "text from mcp:far" in marked.message  # with our code, and still the words of a server
     async with served(far) as url, client(near, url) as app:
         app.servers.elicit = lambda message, schema: {"action": "accept", "content": {"answer": "once"}}
         assert (await app.call("far:Write", {"file_path": "b.txt", "content": "x"})).ok

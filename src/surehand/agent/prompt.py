@@ -42,7 +42,7 @@ _LOOKS_LIKE_MARK: Final = re.compile(
 )
 """Also variants of brackets, blanks and digits: a model that skims would take them for a mark."""
 _SAID_BY_US: Final = frozenset({"permission_denied", "timeout", "cancelled", "queue_full"})
-"""Error codes whose messages are always our own text."""
+"""Error codes whose messages are our own text, unless the error names a server that said so."""
 
 
 def mark_text(text: str, origin: str) -> str:
@@ -59,14 +59,15 @@ def _make_marks(origin: str) -> tuple[str, str]:
 def mark_foreign_text(result: ToolResult) -> ToolResult:
     """Return a result whose text from the web, a server or outside the workspace stands between marks."""
     origin = result.meta.get("origin")
-    if not origin or origin == "workspace" or (result.error is not None and result.error.code in _SAID_BY_US):
+    error, content = result.error, result.content
+    ours = error is not None and error.code in _SAID_BY_US and "server" not in error.details
+    if not origin or origin == "workspace" or ours:
         return result
     head, foot = _make_marks(str(origin))
 
     def between(text: str) -> str:
         return f"{head}\n{_defuse_marks(text)}\n{foot}" if text else ""
 
-    error, content = result.error, result.content
     if error is not None:
         # The error message is foreign text, too: the server wrote it.
         error = replace(error, message=between(error.message))

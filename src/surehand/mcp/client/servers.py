@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from surehand.core.call import Text, ToolError, ToolResult, truncate_middle
 from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, RemoteCall, Unreadable
-from surehand.core.errors import RegistrationError, ToolFailure
+from surehand.core.errors import ErrorCode, RegistrationError, ToolFailure
 from surehand.core.names import full_name, name_problems, split_full_name
 from surehand.core.schema import Fault, ForeignArguments, InvalidArguments
 from surehand.core.session import Session
@@ -42,6 +42,8 @@ ERROR_CHARS: Final = 2_000
 """Characters of a server's answer that are the message of an error; its output may say more."""
 _NAME: Final = re.compile(r"[\w \-./:@+#\u2600-\u27bf\U0001f300-\U0001faff]+")
 """What names of tools are made of. Rules name tools, and to a rule `*` means all of them."""
+_REFUSALS: Final[tuple[ErrorCode, ...]] = ("permission_denied", "precondition_failed", "invalid_args")
+"""The codes that are believed of a server: none of them makes a call be tried again."""
 _TOLD: Final = ("description", "title", "inputSchema", "outputSchema", "annotations")
 FILE: Final = "mcp_approved.json"
 
@@ -312,11 +314,11 @@ def _hidden(text: str) -> str:
 def parse_result(shape: Mapping[str, Any], server: str) -> ToolResult:
     """Return the result in a server's answer.
 
-    Its own claims about origin, undo and errors are not believed, though another Surehand makes them: what is our own
-    word is not marked as a stranger's where a model reads it.
+    Its own claims about origin and undo are not believed. Another Surehand says with a code why it refused; the error
+    names the server then, so that a model never reads its words as ours.
     """
     meta: dict[str, Any] = dict(shape.get("_meta") or {})
-    meta.pop("surehand", None)
+    claimed = meta.pop("surehand", None)
     data = shape.get("structuredContent")
     blocks = list(map(convert.read_block, shape.get("content") or ()))
     if not blocks and data is not None:
@@ -324,10 +326,19 @@ def parse_result(shape: Mapping[str, Any], server: str) -> ToolResult:
     result = result_from_mcp({**shape, "content": blocks, "_meta": meta})
     error, content = result.error, result.content
     if error is not None:
-        error = replace(error, message=truncate_middle(error.message, ERROR_CHARS))
+        code = _refusal_code(claimed) or error.code
+        message = truncate_middle(error.message, ERROR_CHARS)
+        error = replace(error, code=code, message=message, details={**error.details, "server": server})
     if len(content) == 1 and isinstance(content[0], Text):
         content = ()  # the output says it all
     return replace(result, content=content, error=error, meta={**result.meta, "origin": f"mcp:{server}"})
+
+
+def _refusal_code(claimed: Any) -> ErrorCode | None:
+    """Return the code of a refusal that another Surehand names in its answer."""
+    error: Any = cast("dict[str, Any]", claimed).get("error") if isinstance(claimed, dict) else None
+    code = cast("dict[str, Any]", error).get("code") if isinstance(error, dict) else None
+    return next((each for each in _REFUSALS if each == code), None)
 
 
 def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailure:
