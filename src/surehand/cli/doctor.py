@@ -282,7 +282,7 @@ def _check_attempt(attempt: Attempt, code: int, network: bool) -> Check:
 
 async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
     with tempfile.TemporaryDirectory(prefix="surehand-doctor-") as folder:
-        os.mknod(os.path.join(folder, ".env"))
+        os.close(os.open(os.path.join(folder, ".env"), os.O_CREAT))
         session = Session(folder, settings=settings, state_dir=None)
         try:
             shells = session.keep(SHELLS)

@@ -57,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 _WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
 _ANYWHERE = ("completion", "tour", "events", "help")
-"""Commands that need no workspace."""
+"""Commands that run even where the current folder is gone."""
 MODES = ("default", "accept-edits", "plan", "bypass")
 
 

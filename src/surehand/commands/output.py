@@ -1,7 +1,7 @@
 """Output of a command, held in bounded memory: beginning and end to show, the whole in a file when it is long.
 
-Whatever is printed, a stream keeps no more than its limit (80% of it from the head, 20% from the tail); once more
-than that has come, everything goes to a file as well, up to `FILE_LIMIT`.
+Whatever is printed, a stream keeps no more than its limit (80% of it from the head unless told otherwise, the rest from
+the tail); once more than that has come, everything goes to a file as well, up to `FILE_LIMIT`.
 """
 
 from __future__ import annotations

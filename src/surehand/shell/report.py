@@ -27,7 +27,7 @@ Class: TypeAlias = Literal["search", "read", "list", "silent", "write", "general
 # From the safest to the least safe.
 ORDER: tuple[Class, ...] = ("search", "read", "list", "silent", "write", "general")
 
-ENDS_SHARE = 0.8
+HEAD_SHARE = 0.8
 """How much of what is shown of long output comes from its beginning, where the class of a command says nothing else."""
 
 
@@ -39,7 +39,7 @@ def head_share(kind: Class, commands: Iterable[str]) -> float:
     if kind in ("search", "list"):
         return 1.0
     builds = kind == "general" and any(program_of(name).builds for name in commands)
-    return 1 - ENDS_SHARE if builds else ENDS_SHARE
+    return 1 - HEAD_SHARE if builds else HEAD_SHARE
 
 
 MEANINGS: dict[Class, str] = {
