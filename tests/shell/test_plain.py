@@ -33,7 +33,7 @@ lines = st.lists(st.tuples(st.sampled_from(_WORDS), st.sampled_from(_JOINS)), mi
 
 
 def _found(tree: dict[str, Any], command: str) -> object:
-    walk = Walk("/home/user")
+    walk = Walk()
     walk.script(
         tree, command, Scope(("/work/space",), {"HOME": Word("/home/user"), "PWD": Word("/work/space")}), Context()
     )

@@ -135,7 +135,7 @@ def understand(command: str, cwd: str, *, home: str | None = None, new_shell: bo
     `new_shell` says that the shell is one that has not been elsewhere before.
     """
     home = home if home is not None else os.environ.get("HOME")
-    walk = Walk(home)
+    walk = Walk()
     variables: dict[str, Word | None] = {"PWD": Word(cwd), "HOME": Word(home) if home else None}
     try:
         tree = parse(command)

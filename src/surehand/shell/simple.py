@@ -221,7 +221,6 @@ def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: st
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
         walk.note(f"`{name}` may read the script otherwise than bash")
     child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
-    child.set_arguments(None)
     calling, walk.calling = walk.calling, set()
     walk.text(script.text, child, context.of_started())
     walk.calling = calling

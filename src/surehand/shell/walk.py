@@ -61,7 +61,7 @@ _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 class Walk:
     """One walk over one script. Read `found`, `redirects`, `faults` (never readable) and `notes` (no read) after it."""
 
-    def __init__(self, home: str | None) -> None:
+    def __init__(self) -> None:
         self.found: list[FoundCommand] = []
         self.redirects: list[FoundRedirect] = []
         self.assigned: list[tuple[str, Word]] = []
@@ -76,8 +76,7 @@ class Walk:
         self.arrays: set[str] = set()  # names that may be arrays of any kind
         self.declared: set[str] = set()  # names that are declared with a text that nobody knows
         self.returned: list[tuple[Scope, bool]] = []  # states in which `return` left the function, and whether it fails
-        self._home = home
-        self.decoder = Decoder("", home, self.fault)
+        self.decoder = Decoder("", self.fault)
         self.seen: set[int] = set()
         self._nested = 0
         self.passed: list[list[Scope]] = []
@@ -119,7 +118,7 @@ class Walk:
         if ("(" in source or "`" in source) and hidden_expansion(tree):
             self.fault("an expansion inside a pattern cannot be read")
         outer = self.decoder, self.seen, self.defined
-        self.decoder, self.seen, self.defined = Decoder(source, self._home, self.fault), set(), []
+        self.decoder, self.seen, self.defined = Decoder(source, self.fault), set(), []
         if _DECLARES.search(source):
             self.arrays |= find_arrays(tree)
         flow = staying(scope.directories)
@@ -264,7 +263,7 @@ class Walk:
         for position, part in enumerate(piped):
             if not is_plain(part) or child(part, "Cmd").get("Assigns") or part.get("Background") or part.get("Negated"):
                 return ()
-            probe = Walk(self._home)
+            probe = Walk()
             probe.decoder = self.decoder
             probe.statement(part, scope.copy(), Context(position=position, depth=context.depth + 1, listed=names))
             names = find_listed_paths(probe.found[0]) if len(probe.found) == 1 and not probe.faults else ()

@@ -45,9 +45,8 @@ Fault: TypeAlias = Callable[[str], None]
 class Decoder:
     """Decodes the words of one script; `names` holds the variables whose values are certain at this point."""
 
-    def __init__(self, source: str, home: str | None, fault: Fault) -> None:
+    def __init__(self, source: str, fault: Fault) -> None:
         self._source = source.encode(errors="surrogatepass")
-        self._home = home
         self._fault = fault
         self.splits_as_usual = True  # false once IFS was assigned
 
