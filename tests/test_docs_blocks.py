@@ -26,7 +26,7 @@ from scripts import docs_pages
 from surehand import catalog
 from surehand.agent.profiles import parse_profile
 from surehand.batch.tasks import read_tasks
-from surehand.cli.main import COMMANDS, _global_options, _parser, main
+from surehand.cli.main import COMMANDS, _global_options, _parser, load_command, main
 from surehand.slash import load_commands
 from surehand.state import locations
 
@@ -134,7 +134,7 @@ def check_surehand(words: list[str]) -> None:
     name, *rest = rest
     assert name in COMMANDS, name
     parser = _parser(name, COMMANDS[name][1])
-    importlib.import_module(COMMANDS[name][0]).configure(parser)
+    load_command(name)[0](parser)
     options = parser.parse_args(rest)
     if getattr(options, "args", None) not in (None, "-") and isinstance(options.args, str):
         given = json.loads(options.args)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.test_docs_blocks import PYTHON
 
-from surehand.cli.demo import write_demo
+from surehand.cli.tour import write_demo
 
 ROOT = Path(__file__).parents[1]
 _WHOLE = re.compile(r"^(asyncio\.run\(|with Surehand\.sync\()", re.MULTILINE)

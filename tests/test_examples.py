@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.cli.demo import FILES, write_demo
+from surehand.cli.tour import FILES, write_demo
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.cli.demo import write_demo
+from surehand.cli.tour import write_demo
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, CHINESE = (ROOT / "README.md").read_text(), (ROOT / "README.zh-CN.md").read_text()

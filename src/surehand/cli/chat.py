@@ -20,10 +20,10 @@ from surehand.cli.ask import limits
 from surehand.cli.log import format_changes
 from surehand.cli.parser import approvals_option, effort_option
 from surehand.cli.prompt import open_prompt
-from surehand.cli.rewind import format_turns, list_turns
 from surehand.cli.screen import Screen
 from surehand.cli.session import OwnSession
 from surehand.cli.tools import csv
+from surehand.cli.undo import format_turns, list_turns
 from surehand.core.call import new_id
 from surehand.core.errors import SettingsError, ToolFailure
 from surehand.core.frozen import frozen

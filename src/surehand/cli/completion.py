@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from surehand.cli import render
-from surehand.cli.main import COMMANDS, MODES
+from surehand.cli.main import COMMANDS, MODES, load_command
 from surehand.cli.parser import Parser
 from surehand.core.errors import SettingsError
 from surehand.state import locations
@@ -109,11 +109,9 @@ def _words(options: Namespace) -> list[str]:
 
 def list_parsers() -> Iterator[tuple[str, ArgumentParser]]:
     """Yield every command and sub-command with its parser: `tools`, `tools invoke`..."""
-    import importlib
-
-    for name, (module, _) in COMMANDS.items():
+    for name in COMMANDS:
         parser = Parser(prog=name)
-        importlib.import_module(module).configure(parser)
+        load_command(name)[0](parser)
         yield name, parser
         yield from ((f"{name} {action}", inner) for action, inner in _actions(parser).items())
 

@@ -1,4 +1,4 @@
-"""`surehand log`: the changes made in this workspace, newest first."""
+"""`surehand log` and `surehand diff`: the changes made in this workspace, newest first, and what one of them did."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from surehand.cli.parser import whole_number
 from surehand.core.errors import StateError
 from surehand.files.sanitize import visible
 from surehand.history.history import open_to_look
+from surehand.history.undo import change_diff
 from surehand.state import locations
 
 if TYPE_CHECKING:
@@ -116,3 +117,22 @@ def _files(workspace: str, change: Change) -> str:
     names = [f"{signs[each['action']]} {os.path.relpath(each['path'], workspace)}" for each in files[:_FILES_SHOWN]]
     more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
     return visible(", ".join(names), lines=False) + more
+
+
+def configure_diff(parser: ArgumentParser) -> None:
+    """Add the options of `diff`."""
+    parser.add_argument("change", nargs="?", metavar="CHANGE", help="a change of `surehand log` (default: the latest)")
+
+
+def run_diff(options: Namespace) -> int:
+    """Run `diff` and return its exit code."""
+    with open_history(options) as history:
+        latest = history.changes(limit=1)
+        change = history.change(options.change) if options.change else (latest[0] if latest else None)
+        if change is None:
+            wanted = f"there is no change {options.change}" if options.change else "there are no changes yet"
+            render.error(wanted, history.describe_pruned() or "`surehand log` lists the changes there are.")
+            return 1
+        diff = change_diff(history, change)
+    render.facts(options, {**change.to_dict(), "diff": diff}, lambda: render.diff(diff))
+    return 0

@@ -16,6 +16,7 @@ from surehand import __version__
 TYPE_CHECKING = False  # importing `typing` for this constant would cost a third of `--version`
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, what it does)
@@ -25,33 +26,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "batch": ("surehand.cli.batch", "run many tasks, each in its own workspace"),
     "cluster": ("surehand.cli.cluster", "run sessions on a Ray cluster"),
     "serve": ("surehand.cli.serve", "serve the tools to any MCP client"),
-    "acp": ("surehand.cli.acp", "serve an editor as its agent (Agent Client Protocol)"),
-    "console": ("surehand.cli.console", "watch all sessions and answer questions in a browser"),
+    "acp": ("surehand.cli.serve", "serve an editor as its agent (Agent Client Protocol)"),
+    "console": ("surehand.cli.serve", "watch all sessions and answer questions in a browser"),
     "undo": ("surehand.cli.undo", "undo the last change, a turn, a session, or everything since a time"),
-    "redo": ("surehand.cli.redo", "reapply what undo took back"),
-    "rewind": ("surehand.cli.rewind", "restore files and conversation to an earlier turn"),
+    "redo": ("surehand.cli.undo", "reapply what undo took back"),
+    "rewind": ("surehand.cli.undo", "restore files and conversation to an earlier turn"),
     "log": ("surehand.cli.log", "list the changes made in this workspace"),
-    "diff": ("surehand.cli.diff", "show what a change did"),
+    "diff": ("surehand.cli.log", "show what a change did"),
     "policy": ("surehand.cli.policy", "explain what is allowed, and why"),
     "approvals": ("surehand.cli.approvals", "list and answer pending questions"),
-    "trust": ("surehand.cli.trust", "trust a folder's own settings, tools and servers"),
+    "trust": ("surehand.cli.config", "trust a folder's own settings, tools and servers"),
     "audit": ("surehand.cli.audit", "show and verify the audit log of every call"),
-    "shell": ("surehand.cli.shell", "show how a shell command is parsed"),
+    "shell": ("surehand.cli.policy", "show how a shell command is parsed"),
     "ps": ("surehand.cli.ps", "show the board: to-dos, background commands, agents"),
     "events": ("surehand.cli.events", "follow what happens in every session"),
-    "reap": ("surehand.cli.reap", "end what dead sessions left running"),
+    "reap": ("surehand.cli.ps", "end what dead sessions left running"),
     "stats": ("surehand.cli.stats", "show metrics"),
-    "health": ("surehand.cli.health", "check the health of tools"),
-    "replay": ("surehand.cli.replay", "repeat a recorded session and compare"),
+    "health": ("surehand.cli.stats", "check the health of tools"),
+    "replay": ("surehand.cli.audit", "repeat a recorded session and compare"),
     "sessions": ("surehand.cli.sessions", "list, show, resume, fork and delete sessions"),
     "mcp": ("surehand.cli.mcp", "list, add, remove and test MCP servers"),
     "models": ("surehand.cli.models", "show which model is used, and why"),
-    "auth": ("surehand.cli.auth", "store a provider's API key"),
+    "auth": ("surehand.cli.models", "store a provider's API key"),
     "config": ("surehand.cli.config", "show settings and where they came from"),
     "doctor": ("surehand.cli.doctor", "check what works on this machine"),
     "completion": ("surehand.cli.completion", "print shell completion"),
     "tour": ("surehand.cli.tour", "see the product working, step by step"),
-    "demo": ("surehand.cli.demo", "create a small folder to experiment in"),
+    "demo": ("surehand.cli.tour", "create a small folder to experiment in"),
     "help": ("surehand.cli.help", "show a page of the documentation"),
 }
 
@@ -156,13 +157,23 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
     return _command(command, rest[1:], shared)
 
 
-def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
+def load_command(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
+    """Import a command; return the functions that add its options and run it.
+
+    They are `configure` and `run` of the file it is named after, `configure_redo` and `run_redo` beside a relative.
+    """
     import importlib
 
-    module, about = COMMANDS[name]
-    parser = _parser(name, about)
-    chosen = importlib.import_module(module)
-    chosen.configure(parser)
+    module = COMMANDS[name][0]
+    suffix = "" if module.endswith(f".{name}") else f"_{name}"
+    found = importlib.import_module(module)
+    return getattr(found, f"configure{suffix}"), getattr(found, f"run{suffix}")
+
+
+def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
+    parser = _parser(name, COMMANDS[name][1])
+    configure, run = load_command(name)
+    configure(parser)
     options = parser.parse_args(words)
     if not shared.cwd and name not in _ANYWHERE:
         raise Usage("the current folder no longer exists", "Go to another, or name one with --cwd DIR.")
@@ -173,7 +184,7 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
 
     render.begin(options)
     try:
-        return chosen.run(options)
+        return run(options)
     except SurehandError as problem:
         render.error(str(problem), getattr(problem, "hint", ""), code=getattr(problem, "code", "invalid_args"))
         return 2

@@ -1,4 +1,4 @@
-"""`surehand ps`: one board of all sessions: to-dos, background commands, agents, and other processes of calls.
+"""`surehand ps` and `surehand reap`: the board of all sessions; and ending what dead ones left running.
 
 What runs now is asked of the processes that run it; what they left is read from the journals of their sessions.
 """
@@ -22,6 +22,7 @@ from surehand.engine.journal import records
 from surehand.files.sanitize import visible
 from surehand.sandbox.records import records as process_records
 from surehand.state import local_rpc, locations
+from surehand.state.private_folder import find_abandoned
 
 _ENDED = ("done", "failed", "cancelled")
 
@@ -203,3 +204,23 @@ def _rest(row: dict[str, Any], now: float) -> tuple[str, str, str]:
     if row["tool_calls"] is not None:
         activity = f"{format_count(row['tool_calls'], 'call')}, {row['tokens']:,} tokens, {activity}"
     return session or "-", activity, render.shorten_line(visible(row["title"], lines=False), 70)
+
+
+def configure_reap(parser: ArgumentParser) -> None:
+    """Add the options of `reap`."""
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be ended and removed")
+
+
+def run_reap(options: Namespace) -> int:
+    """Run `reap` and return its exit code."""
+    if options.dry_run:
+        found = [each for record in process_records() if not record.owner_alive for each in leftovers.running(record)]
+        folders = list(find_abandoned())
+    else:
+        found, folders = leftovers.reap(), leftovers.clear()
+    would = "would be " if options.dry_run else ""
+    lines = [f"{would}ended: {each.pid} {each.command[:100]}" for each in found]
+    lines += [f"{would}removed: {path}" for path in folders]
+    data = {"ended": [each.to_dict() for each in found], "removed": folders}
+    render.facts(options, data, "\n".join(lines) or "Nothing was left behind.")
+    return 0

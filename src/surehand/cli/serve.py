@@ -1,26 +1,34 @@
-"""`surehand serve`: the tools for any MCP client, over standard input and output or HTTP."""
+"""`surehand serve`, `acp` and `console`: tools for MCP clients, the agent for editors, the sessions in a browser."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand import __version__, catalog, config
 from surehand.app import Surehand
 from surehand.cli import render, session
-from surehand.cli.parser import approvals_option, port_number
+from surehand.cli.parser import approvals_option, effort_option, port_number
 from surehand.cli.tools import csv, warn_of_unmatched
 from surehand.core.errors import SettingsError
 from surehand.engine.log import to_stderr
 from surehand.mcp.server.calls import Listing, gathering
 from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
+from surehand.models import choose, open_model
 from surehand.policy.trust import is_trusted
+from surehand.state.stdio import is_stream, own_stdio
+from surehand.web.local_server import ServedAddress, is_loopback, serve_app
 
 if TYPE_CHECKING:
-    from surehand.core.settings import ServeSettings
+    from surehand.acp.agent import EditorAgent
+    from surehand.console.server import Console
+    from surehand.core.model import Model
+    from surehand.core.settings import McpServerSettings, ServeSettings
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -79,10 +87,15 @@ def run(options: Namespace) -> int:
 
     # Importing the SDK allocates a million lasting objects; scanning them for garbage is a fifth of the start-up.
     gc.disable()
+    return _run_server(_http(options) if options.http is not None else _stdio(options))
+
+
+def _run_server(server: Coroutine[Any, Any, int]) -> int:
+    """Run a server until it ends or is cancelled."""
     # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        return session.run(_http(options) if options.http is not None else _stdio(options))
+        return session.run(server)
     except asyncio.CancelledError:
         return 0
 
@@ -180,3 +193,128 @@ def _announce(url: str, token_place: str, own: ServeSettings) -> None:
     if own.issuers:
         lines.append(f"access tokens of {', '.join(own.issuers)} are taken, if they are for {own.resource or url}")
     render.note("\n".join(lines))
+
+
+def configure_acp(parser: ArgumentParser) -> None:
+    """Add the options of `acp`."""
+    parser.add_argument("--model", metavar="NAME", help="a model's name, or provider/name")
+    effort_option(parser)
+    parser.add_argument("--tool-allow", default="", metavar="CSV", help="only these names, aliases or globs")
+
+
+def run_acp(options: Namespace) -> int:
+    """Serve one editor until it leaves."""
+    if options.session:
+        raise SettingsError("an editor names its sessions itself; --session is for chat and ask")
+    if options.model:  # sessions open the model later; a wrong name is reported now, while the user is watching
+        choose(config.load(options.cwd).settings, options.model)
+    if sys.stdin.isatty():
+        render.note("speaking ACP on standard input; this is for an editor to start, Ctrl-C ends it")
+    return _run_server(_serve_editor(options))
+
+
+async def _serve_editor(options: Namespace) -> int:
+    from surehand.acp.agent import EditorAgent  # lazy: acp, 800 ms; its extra may be missing
+
+    def open_app(workspace: str, session: str, servers: dict[str, McpServerSettings]) -> Surehand:
+        more: dict[str, Any] = {"tool_allow": csv(options.tool_allow), "mcp_servers": servers}
+        app = Surehand(workspace, allow=options.allow, mode=options.mode, session=session, **more)
+        to_stderr(app.settings.log.level, json_lines=app.settings.log.json_lines)
+        return app
+
+    def model_of(app: Surehand) -> Model:
+        return open_model(app.settings, choose(app.settings, options.model), effort=options.effort)
+
+    session.hold_log()
+    agent = EditorAgent(open_app, model_of)
+    try:
+        await serve_stdio(agent)
+    finally:
+        await agent.close()
+    return 0
+
+
+# The stdio transport of the agent: one editor on standard input and output.
+
+LINE_BYTES: Final = 64 * 1024 * 1024
+"""Longest message accepted: a prompt may hold several images."""
+
+
+async def serve_stdio(agent: EditorAgent) -> None:
+    """Serve the editor on standard input until it closes; raise SettingsError if stdin or stdout is no stream."""
+    from acp import run_agent
+
+    for descriptor, name in ((0, "input"), (1, "output")):
+        if not is_stream(descriptor):
+            raise SettingsError(
+                f"standard {name} is neither a pipe, a socket nor a terminal: `surehand acp` is started by an editor"
+            )
+    reader, writer = await own_stdio(LINE_BYTES)
+    # Resuming and closing sessions are part of the protocol; the SDK still guards them by this word.
+    await run_agent(cast("Any", agent), writer, reader, use_unstable_protocol=True)
+
+
+PORT: Final = 7317
+
+
+def configure_console(parser: ArgumentParser) -> None:
+    """Add the options of `console`."""
+    about = f"where to listen (default {PORT}, or a free one where that is taken; 0 picks a free one)"
+    parser.add_argument("--port", type=port_number, metavar="N", help=about)
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a name the console is reached by"
+    )
+
+
+def run_console(options: Namespace) -> int:
+    """Run `console` and return its exit code."""
+    session.hold_log()
+    return _run_server(_serve_console(options))
+
+
+async def _serve_console(options: Namespace) -> int:
+    from surehand.console.server import Console  # lazy: starlette, 400 ms
+
+    to_stderr("warning")
+    address = ServedAddress(options.host, tuple(options.allow_host))
+    console = Console(address)
+
+    def announce(port: int) -> None:
+        served = f"http://{address.shown}:{port}"
+        url = console.make_sign_in_url(served)
+        render.facts(options, {"url": url}, f"{url}\nIt works once. Ctrl-C ends the console.")
+        sys.stdout.flush()
+        if not is_loopback(options.host):
+            render.note("warning: nothing sent here is encrypted; `surehand help console` says how to reach it safely")
+        if options.open:
+            import webbrowser
+
+            webbrowser.open(url)
+        _offer_more(served, console)
+
+    async with console.run():
+        try:
+            await serve_app(console.app, address, PORT if options.port is None else options.port, announce)
+        except OSError:
+            if options.port is not None:
+                raise
+            await serve_app(console.app, address, 0, announce)
+    return 0
+
+
+def _offer_more(served: str, console: Console) -> None:
+    """Print a further address, for another browser, whenever Enter is pressed."""
+    if not sys.stdin.isatty():
+        return
+
+    def give() -> None:
+        if os.read(sys.stdin.fileno(), 1000):
+            render.note(console.make_sign_in_url(served))
+        else:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+    render.note("Enter prints a further one.")
+    with contextlib.suppress(NotImplementedError, OSError):
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), give)

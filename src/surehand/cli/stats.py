@@ -1,4 +1,4 @@
-"""`surehand stats`: what was measured in this workspace, by the sessions that keep it (`--session NAME`)."""
+"""`surehand stats` and `surehand health`: what was measured in this workspace, and whether the tools are well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from surehand import config
-from surehand.cli import render
+from surehand.cli import render, session
 from surehand.engine.journal import list_turns
 from surehand.engine.metrics_export import kept_figures, to_json, to_prometheus
 from surehand.engine.metrics_store import MetricsStore
@@ -18,6 +18,7 @@ from surehand.policy.trust import is_trusted
 from surehand.state import locations
 
 if TYPE_CHECKING:
+    from surehand.engine.health import HealthReport
     from surehand.engine.metrics import Record, Sketch
     from surehand.engine.metrics_export import ToolMetrics
     from surehand.engine.tuning import Advice
@@ -198,3 +199,31 @@ def _size(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+_COLOURS = {"healthy": "green", "unhealthy": "yellow", "error": "red", "not_found": "red"}
+
+
+def configure_health(parser: ArgumentParser) -> None:
+    """Add the options of `health`."""
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help="which tools (default: all)")
+
+
+def run_health(options: Namespace) -> int:
+    """Run `health` and return its exit code."""
+    reports = session.run(_check_tools(options))
+    render.facts(options, [report.to_dict() for report in reports], lambda: _health_table(reports))
+    return 0 if all(report.status == "healthy" for report in reports) else 1
+
+
+async def _check_tools(options: Namespace) -> list[HealthReport]:
+    async with session.open_app(options) as app:
+        return await app.health.check_all(options.tools or None)
+
+
+def _health_table(reports: list[HealthReport]) -> str:
+    rows = [(report.tool, report.status, report.state, render.shorten_line(report.message, 200)) for report in reports]
+    head, *lines = render.table(rows, ("TOOL", "HEALTH", "STATE", "MESSAGE")).split("\n")
+    # Painted whole and last: colours inside a cell would count as its width.
+    painted = [render.paint(line, _COLOURS[each.status]) for line, each in zip(lines, reports, strict=True)]
+    return "\n".join([head, *painted])

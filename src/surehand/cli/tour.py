@@ -1,6 +1,6 @@
-"""`surehand tour`: the product working, step by step, with real calls on a scratch workspace.
+"""`surehand tour` and `surehand demo`: the product working, step by step; and a small folder to try it on.
 
-Needs no network and no key, ends by itself, leaves nothing behind.
+The tour makes real calls on a scratch workspace. It needs no network and no key, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from surehand.app import Surehand
 from surehand.cli import render, session
-from surehand.cli.demo import write_demo
+from surehand.cli.main import Usage
 from surehand.core.text import format_count
 from surehand.core.tool import tool
 from surehand.policy.approvals import Nobody
@@ -244,3 +244,42 @@ PARTS: tuple[Callable[[_Guide], Awaitable[None]], ...] = (
     _ask,
     _show_measures,
 )
+
+
+FILES: Final = {
+    "app.py": "def greet(name):\n    # TODO: be friendlier\n    return 'Hello ' + name\n",
+    "notes.txt": "first line\r\nsecond line\r\n",  # CRLF: an edit must keep it
+    ".env": "API_KEY=do-not-show\n",
+    ".gitignore": "*.log\n",
+    "debug.log": "noise\n",
+}
+
+
+def configure_demo(parser: ArgumentParser) -> None:
+    """Add the options of `demo`."""
+    parser.add_argument("directory", metavar="DIR", help="a directory that does not exist yet, or is empty")
+
+
+def run_demo(options: Namespace) -> int:
+    """Run `demo` and return its exit code."""
+    directory = os.path.join(str(options.cwd), os.path.expanduser(str(options.directory)))
+    os.makedirs(directory, exist_ok=True)
+    if os.listdir(directory):
+        raise Usage(f"{options.directory} is not empty", "Name a directory that does not exist yet.")
+    write_demo(directory)
+    render.facts(
+        options,
+        {"directory": directory, "files": sorted(FILES)},
+        f"made {directory}\n"
+        f"  cd {options.directory}\n"
+        '  surehand tools invoke Grep --args \'{"pattern": "TODO"}\'\n'
+        '  surehand tools invoke Bash --args \'{"command": "ls && cat .env"}\'',
+    )
+    return 0
+
+
+def write_demo(directory: str) -> None:
+    """Write the demo's files into an existing directory."""
+    for name, content in FILES.items():
+        with open(os.path.join(directory, name), "x", encoding="utf-8", newline="") as file:
+            file.write(content)
