@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
+from surehand.core.read_state import SETTLED_NS
 from surehand.testing import scratch_app
 
 
@@ -96,6 +99,83 @@ async def test_a_setting_made_in_the_meantime_counts(workspace: Path) -> None:
         assert (await write(app, workspace / "hooks2/pre-commit")).ok
         git(workspace, "config", "core.hooksPath", "hooks2")
         assert is_asked(await write(app, workspace / "hooks2/pre-commit"))
+
+
+async def let_settle(folder: Path) -> None:
+    """Wait until the times of git's files prove that they have not changed, so that what they say is remembered."""
+    while time.time_ns() - max(path.lstat().st_ctime_ns for path in folder.rglob("*")) <= SETTLED_NS:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_setting_counts_that_is_made_after_others_were_remembered(workspace: Path) -> None:
+    await let_settle(workspace / ".git")
+    async with scratch_app(workspace, approve=False) as app:
+        assert (await write(app, workspace / "hooks2/pre-commit")).ok
+        assert (await write(app, workspace / "hooks2/pre-commit", "y\n")).ok
+        git(workspace, "config", "core.hooksPath", "hooks2")
+        assert is_asked(await write(app, workspace / "hooks2/pre-commit"))
+        git(workspace, "config", "--unset", "core.hooksPath")
+        assert (await write(app, workspace / "hooks2/pre-commit")).ok
+
+
+async def test_a_link_that_a_setting_names_counts_by_where_it_leads_now(workspace: Path) -> None:
+    git(workspace, "config", "core.hooksPath", "hooks")
+    for name in ("a", "b"):
+        (workspace / name).mkdir()
+    (workspace / "hooks").symlink_to("a")
+    await let_settle(workspace)
+    async with scratch_app(workspace, approve=False) as app:
+        assert is_asked(await write(app, workspace / "a/pre-commit"))
+        assert (await write(app, workspace / "b/pre-commit")).ok
+        (workspace / "hooks").unlink()
+        (workspace / "hooks").symlink_to("b")
+        assert is_asked(await write(app, workspace / "b/pre-commit", "y\n"))
+
+
+async def test_what_the_users_settings_include_counts_as_it_is_now(workspace: Path) -> None:
+    home = Path("~").expanduser()
+    (home / ".gitconfig").write_text("[include]\n\tpath = more\n")
+    await let_settle(workspace / ".git")
+    await let_settle(home)
+    async with scratch_app(workspace, approve=False) as app:
+        assert (await write(app, workspace / "mine/pre-commit")).ok
+        (home / "more").write_text("[core]\n\thooksPath = mine\n")
+        assert is_asked(await write(app, workspace / "mine/pre-commit", "y\n"))
+
+
+@pytest.mark.parametrize("way", ["pointer", "link", "commondir"])
+async def test_a_worktree_that_is_turned_to_other_settings_obeys_those(workspace: Path, way: str) -> None:
+    git(workspace, "config", "user.email", "a@example.com")
+    git(workspace, "config", "user.name", "A")
+    git(workspace, "commit", "-q", "--allow-empty", "-m", "begin")
+    git(workspace, "worktree", "add", "-q", "tree")
+    own, other, tree = workspace / ".git/worktrees/tree", workspace.parent / "other", workspace / "tree"
+    git(workspace.parent, "init", "-q", str(other))
+    git(other, "config", "core.hooksPath", "h")
+    (workspace.parent / "way").symlink_to(own)
+    if way == "link":
+        (tree / ".git").write_text(f"gitdir: {workspace.parent}/way\n")
+    await let_settle(workspace)
+    async with scratch_app(tree, approve=False) as app:
+        assert (await write(app, tree / "h/pre-commit")).ok
+        if way == "pointer":
+            (tree / ".git").write_text(f"gitdir: {other}/.git\n")
+        elif way == "commondir":
+            (own / "commondir").write_text(f"{other}/.git\n")
+        else:
+            (workspace.parent / "way").unlink()
+            (workspace.parent / "way").symlink_to(other / ".git")
+        assert is_asked(await write(app, tree / "h/pre-commit", "y\n"))
+
+
+async def test_a_repository_counts_that_lies_above_one_which_is_none_any_more(workspace: Path) -> None:
+    git(workspace, "config", "core.hooksPath", "sub/h")
+    git(workspace, "init", "-q", "sub")
+    await let_settle(workspace)
+    async with scratch_app(workspace, approve=False) as app:
+        assert (await write(app, workspace / "sub/h/pre-commit")).ok
+        (workspace / "sub/.git/HEAD").unlink()
+        assert is_asked(await write(app, workspace / "sub/h/pre-commit", "y\n"))
 
 
 async def test_a_repository_further_down_counts(workspace: Path) -> None:

@@ -6,20 +6,27 @@ Whoever writes one of them decides what git does, without a word in a folder of 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from typing import Final
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, Literal, TypeAlias
 
+from surehand.core.frozen import frozen, replace_values
+from surehand.core.read_state import SETTLED_NS
 from surehand.git.config import settings_of, user_files
 from surehand.git.model import CONFIGS, names_file
 from surehand.git.protected_files import included_path, includes, list_settings, programs_named
-from surehand.git.repositories import Repository, repositories_above, repositories_around
+from surehand.git.repositories import Repository, is_repository, repositories_at, text_of
 
 _FILES: Final = frozenset({"head", "commondir", *CONFIGS})
 _FOLDERS: Final = frozenset({"objects", "refs", "hooks", "info"})
 _MOST_REMEMBERED: Final = 64
+_NEVER_NS: Final = 1 << 63
+"""The time of what proves nothing."""
 
-_Marks = tuple[tuple[str, tuple[int, int, int] | None], ...]
-_remembered: dict[Repository, tuple[_Marks, dict[str, str]]] = {}
+_Place: TypeAlias = tuple[str, Literal["file", "folder", "itself", "nothing"]]
+"""A path and what counts there: the file it leads to, which folder that is, what stands there, or that nothing does."""
+_Mark: TypeAlias = tuple[int, ...] | None
 
 
 class ObeyedFiles:
@@ -48,8 +55,7 @@ class ObeyedFiles:
     def _list_named_around(self, folder: str, real: bool) -> list[tuple[str, dict[str, str]]]:
         found = self._named.get((folder, real))
         if found is None:
-            around = repositories_above(folder) if real else repositories_around(folder)
-            found = self._named[folder, real] = [(each.top, _list_named(each)) for each in around]
+            found = self._named[folder, real] = list(_look_above(folder if real else os.path.realpath(folder)))
         return found
 
     def _find_new_repositories(self, path: str) -> Iterator[str]:
@@ -78,17 +84,93 @@ class ObeyedFiles:
         return self._written[folder]
 
 
-def _list_named(repository: Repository) -> dict[str, str]:
+@frozen
+class _Look:
+    """What settings name at the top of a repository, and the marks of all files that this depends on."""
+
+    named: tuple[dict[str, str], ...]
+    """Path → setting, for each repository there may be."""
+    is_last: bool
+    """Whether git looks no further up."""
+    marks: tuple[tuple[_Place, _Mark], ...]
+    leads: tuple[tuple[str, str], ...]
+    """What is named, and where that leads."""
+
+    def holds(self) -> bool:
+        """Say whether all of it is as it was."""
+        for (path, what), mark in self.marks:  # a plain loop: every write waits for it
+            if _mark(path, what) != mark:
+                return False
+        return not self.leads or all(os.path.realpath(path) == real for path, real in self.leads)
+
+
+_remembered: dict[str, _Look] = {}
+
+
+def _look_above(folder: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield top and named paths of every repository git may take for the one a folder (a real path) lies in."""
+    while True:
+        look = _look_at(folder)
+        if look is not None:
+            for named in look.named:
+                yield folder, named
+        above = os.path.dirname(folder)
+        if above == folder or (look is not None and look.is_last):
+            return
+        folder = above
+
+
+def _look_at(top: str) -> _Look | None:
+    """Return what is named by the settings of what git may take for a repository at a folder; None: there is none.
+
+    It is remembered as long as the status of all files that count proves that none has changed.
+    """
+    known = _remembered.get(top)
+    if known is not None and known.holds():
+        return known
+    if known is None and not any(os.path.lexists(f"{top}/{name}") for name in (".git", "HEAD")):
+        return None
+    _remembered.pop(top, None)
+    look, places = _look_anew(top)
+    marks = {place: _mark(*place) for place in places}
+    if _are_settled(marks.values()):
+        look, again = _look_anew(top)  # after the marks: whatever changes from then on changes one of them
+        if again == places:
+            if len(_remembered) >= _MOST_REMEMBERED:
+                _remembered.clear()
+            look = _remembered[top] = replace_values(look, marks=tuple(marks.items()))
+    return look
+
+
+def _look_anew(top: str) -> tuple[_Look, dict[_Place, None]]:
+    """Look, and return the places that it depends on, too."""
+    places, leads = dict[_Place, None](), dict[str, str]()
+    places[f"{top}/.git", "folder"] = places[f"{top}/HEAD", "nothing"] = None
+    named: list[dict[str, str]] = []
+    is_last = False
+    for each in repositories_at(top):
+        git_dir, common = each.git_dir, each.common
+        places[git_dir, "folder"] = places[f"{git_dir}/commondir", "file"] = places[f"{git_dir}/HEAD", "itself"] = None
+        if each.pointer:
+            places[os.path.join(top, text_of(each.pointer).removeprefix("gitdir: ")), "folder"] = None
+        if common != git_dir:
+            places[common, "folder"] = places[os.path.join(git_dir, text_of(f"{git_dir}/commondir")), "folder"] = None
+        places[f"{common}/objects", "file"] = places[f"{common}/refs", "file"] = None
+        named.append(_list_named(each, places, leads))
+        if is_last := is_repository(each):
+            break
+    return _Look(tuple(named), is_last, (), tuple(leads.items())), places
+
+
+def _list_named(repository: Repository, places: dict[_Place, None], leads: dict[str, str]) -> dict[str, str]:
     """Return path → setting of all that the settings of a repository, and the user's, name in its worktree."""
-    known = _remembered.get(repository)
-    if known is not None and _mark_all(path for path, _ in known[0]) == known[0]:
-        return known[1]
     files = [os.path.join(folder, name) for folder in repository.folders for name in CONFIGS]
     named: dict[str, str] = {}
     top = repository.top
 
     def add(path: str, key: str) -> None:
-        named.setdefault(os.path.realpath(path), key)
+        leads[path] = os.path.realpath(path)
+        named.setdefault(leads[path], key)
         named.setdefault(os.path.normpath(path), key)
 
     def add_file(key: str, value: str) -> None:
@@ -105,20 +187,27 @@ def _list_named(repository: Repository) -> dict[str, str]:
     for key, value in settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common)).items():
         add_file(os.fsdecode(key), os.fsdecode(value))
     named.pop(top, None)
-    if len(_remembered) >= _MOST_REMEMBERED:
-        _remembered.clear()
-    _remembered[repository] = _mark_all((*files, *map(os.fsdecode, user_files()))), named
+    of_user = [*map(os.fsdecode, user_files())]
+    for _ in list_settings(of_user):  # which adds the files that they include
+        pass
+    places.update(((path, "file"), None) for path in (*files, *of_user))
     return named
 
 
-def _mark_all(paths: Iterator[str] | Collection[str]) -> _Marks:
-    """Return which files these are now: one that was written since has another mark."""
-    return tuple((path, _mark(path)) for path in paths)
-
-
-def _mark(path: str) -> tuple[int, int, int] | None:
+def _mark(path: str, what: str) -> _Mark:
+    """Return which file is at a path now: one that was written since has another mark."""
     try:
-        status = os.stat(path)
-    except OSError:
+        status = os.stat(path, follow_symlinks=what in ("file", "folder"))
+    except (OSError, ValueError):
         return None
-    return status.st_ino, status.st_size, status.st_ctime_ns
+    if what == "folder" and stat.S_ISDIR(status.st_mode):
+        return status.st_dev, status.st_ino
+    proves = what != "nothing" and not stat.S_ISLNK(status.st_mode)  # a link is as good as what it leads to
+    changed_ns = status.st_ctime_ns if proves else _NEVER_NS
+    return status.st_dev, status.st_ino, status.st_size, changed_ns
+
+
+def _are_settled(marks: Iterable[_Mark]) -> bool:
+    """Say whether these marks prove something: any later change gives a file another time."""
+    now = time.time_ns() - SETTLED_NS
+    return all(mark is None or len(mark) == 2 or mark[-1] < now for mark in marks)

@@ -93,10 +93,10 @@ def follow_pointer(pointer: str) -> str | None:
 
 def repository_at(folder: str) -> Repository | None:
     """Return the repository that begins at this very folder, judged generously: more may pass than git would take."""
-    return next(_repositories_at(os.path.realpath(folder)), None)
+    return next(repositories_at(os.path.realpath(folder)), None)
 
 
-def _repositories_at(folder: str) -> Iterator[Repository]:
+def repositories_at(folder: str) -> Iterator[Repository]:
     """Yield what git may take for the repository at a folder (a real path): where its `.git` leads, and itself.
 
     That one counts beside a `.git` too, which git passes over if it lacks something.
@@ -144,13 +144,9 @@ def repositories_around(folder: str) -> Iterator[Repository]:
 
     What only looks like one counts too: whether git takes it can change before git is run.
     """
-    return repositories_above(os.path.realpath(folder))
-
-
-def repositories_above(folder: str) -> Iterator[Repository]:
-    """Yield the same for a real path, which is not resolved once more."""
+    folder = os.path.realpath(folder)
     while True:
-        for repository in _repositories_at(folder):
+        for repository in repositories_at(folder):
             yield repository
             if is_repository(repository):
                 return
@@ -186,7 +182,7 @@ def _find_nested(repository: Repository) -> Iterator[Repository]:
     names = dict.fromkeys((*gitlinks(repository.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
     for name in names:
         if "\0" not in name:
-            yield from _repositories_at(os.path.realpath(os.path.join(top, name)))
+            yield from repositories_at(os.path.realpath(os.path.join(top, name)))
     for folder in module_folders(repository.common):
         yield Repository(folder, folder, common_of(folder))
 
