@@ -10,10 +10,13 @@ A description, as the records in `programs/` have it, is a list of tokens:
     *               all its options are harmless, so a glob that expands to `-x` is safe
 
 An option that is not there makes a command no read. Long options count only when spelled out: an abbreviation may stand
-for one that is left out. Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else
-the current directory, `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files,
-`@none` must be absent, `@one` at most one file, `@key` one dotted name, `@anything` any words at all, those that are
-not literal too; a few more that one program has: `_judge_operands` in `verdict.py`.
+for one that is left out. Nor is it a read where an option stands in the place of a value, which may be one that can be
+left out (`journalctl -n --rotate`), or behind a `--` that may itself be a value (`git stash show -G -- --output=x`).
+
+Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else the current directory,
+`@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files, `@none` must be absent,
+`@one` at most one file, `@key` one dotted name, `@anything` any words at all, those that are not literal too; a few
+more that one program has: `_judge_operands` in `verdict.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from surehand.core.frozen import frozen
+from surehand.core.text import lazy_pattern
 from surehand.shell.word import Word
 
 
@@ -99,6 +103,8 @@ def parse(words: Sequence[Word], known: Flags, *, permute: bool = True) -> Parse
         found.used = index + 1
         if word.literal and word.text == "--":
             found.operands += words[index + 1 :]
+            if index and _may_take_next(words[index - 1], known):
+                found.unknown += filter(_is_option, words[index + 1 :])
             break
         if not word.may_be_flag or (word.literal and word.text == "-"):
             if not permute:
@@ -123,10 +129,10 @@ def _long(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Par
         return
     value: Word | None = _part(word, text) if glued else None
     if takes[:1] == ":" and not glued:
-        value = _next(rest, found)
+        value = _next(name, known, rest, found)
     _keep(name, takes, value, found)
     if takes == "::":
-        _keep(name, takes, _next(rest, found), found)
+        _keep(name, takes, _next(name, known, rest, found), found)
 
 
 def _cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
@@ -143,7 +149,7 @@ def _cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: 
             found.options.append(("-" + letter, None))
             continue
         glued = text[index + 1 :]
-        value = _part(word, glued) if glued else (_next(rest, found) if takes[0] == ":" else None)
+        value = _part(word, glued) if glued else (_next("-" + letter, known, rest, found) if takes[0] == ":" else None)
         _keep("-" + letter, takes, value, found)
         return
 
@@ -154,13 +160,29 @@ def _keep(name: str, takes: str, value: Word | None, found: Parsed) -> None:
         found.read.append(value)
 
 
-def _next(rest: Iterator[tuple[int, Word]], found: Parsed) -> Word | None:
+def _next(option: str, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> Word | None:
     index, value = next(rest, (found.used - 1, None))
     found.used = index + 1
+    if value is not None and not known.all_harmless and option not in _NEVER_ALONE and _is_option(value):
+        found.unknown.append(value)
     if value is not None and value.many:  # the first of several words is the value: `grep -e .* a.txt`
         found.unknown += [value] if value.may_be_flag else []
         found.operands.append(value)
     return value
+
+
+_NEVER_ALONE = ("-e", "--regexp", "-S", "-G", "--grep", "--sort")  # a text to look for, or an order: never left out
+_OPTION = lazy_pattern(r"--?[A-Za-z]")
+
+
+def _is_option(word: Word) -> bool:
+    return word.literal and _OPTION.match(word.text) is not None
+
+
+def _may_take_next(word: Word, known: Flags) -> bool:
+    """Whether a word ends in an option whose value is left out, so that another reading takes the next word for it."""
+    key = word.text if word.text.startswith("--") else word.text[-1:]
+    return word.literal and word.text[:1] == "-" and (known.long.get(key) or known.short.get(key)) == "?"
 
 
 def _part(word: Word, text: str) -> Word:

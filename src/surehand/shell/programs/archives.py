@@ -66,6 +66,8 @@ _unzip_listing = listing("-l -Z -v -t -p", "-lZvtpqC12 @read")
 
 def _judge_unzip(call: Call) -> Verdict:
     """Judge `unzip -l ARCHIVE`, and `unzip -p ARCHIVE FILE...`: other than with `tar`, a folder stands for nothing."""
+    if any(word.text == "--" for word in call.words):
+        return Verdict("`unzip --` takes back the option that follows")
     verdict = _unzip_listing(call)
     prints = any(re.match(r"-\w*p", word.text) for word in call.words)
     named = [word.literal and not re.search(r"[*?[\\]", word.text) for word in verdict.reads[1:]]
@@ -152,7 +154,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("zip --version",), asks=("zip -r x.zip src",)),
     Program("unzip", version="--version --help", check=_judge_unzip,
             touches=Operands("extract", "-anoqjvltpZ -d: -x: -P:"), runs=("unzip -l a.zip", "unzip -p x.zip src/a.py"),
-            asks=("unzip x.zip -d out", "unzip -p x.zip", "unzip -p x.zip '*'")),
+            asks=("unzip x.zip -d out", "unzip -p x.zip", "unzip -p x.zip '*'", "unzip -l -- -l x.zip")),
     Program("zipinfo", kind="list", reads="-12smlvhMtTzC @read", runs=("zipinfo -1 a.zip", "zipinfo -1 x.zip"),
             asks=("zipinfo -x a.zip",)),
     Program("7z", forms=(Form("l", "-slt -ba @one", operand=r"[\w./+ -]+", whole=True),), touches=Operands("read"),

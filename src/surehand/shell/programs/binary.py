@@ -45,6 +45,8 @@ def _judge_pdftotext(words: Sequence[Word]) -> Verdict:
     parsed = options.parse(list(double_dashes(words)), _PDFTOTEXT)
     if parsed.unknown or len(parsed.operands) != 2 or parsed.operands[1].text != "-":
         return Verdict("`pdftotext` that does not print is no read")
+    if ":" in parsed.operands[0].text:
+        return Verdict("`pdftotext` takes a name with a colon for an address")
     return judge_words("pdftotext", parsed.operands[:1], options.flags("@read"))
 
 
@@ -105,8 +107,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("exiftool", check=_judge_exiftool, version="",
             runs=("exiftool a.png", "exiftool -j img/*.jpg"),
             asks=("exiftool -@ x", "exiftool 'touch x |'", "exiftool img")),
-    Program("pdfinfo", forms=(Form("", "-f: -l: -box -meta -rawdates -dests -struct -url @one", whole=True),),
-            runs=("pdfinfo a.pdf", "pdfinfo a.txt"), asks=("pdfinfo -listenc x",)),
+    Program("pdfinfo", forms=(Form("", "-f: -l: -box -meta -rawdates -dests -struct -url @one", whole=True,
+                                   operand="[^:]+"),),
+            runs=("pdfinfo a.pdf", "pdfinfo a.txt"), asks=("pdfinfo -listenc x", "pdfinfo http://host.test/a.pdf")),
     Program("pdftotext", check=by_words(_judge_pdftotext), runs=("pdftotext a.pdf -", "pdftotext -layout x.pdf -"),
-            asks=("pdftotext - out",)),
+            asks=("pdftotext - out", "pdftotext http://host.test/a.pdf -")),
 )  # fmt: skip

@@ -113,6 +113,8 @@ def _count_words(words: Sequence[Word], index: int) -> int:
         return 0
     end = index + 1
     while end < len(words) and words[end].text not in (";", "+"):
+        if words[end].kind != "literal" and not words[end].path:  # it may be the `;` after which find goes on
+            return 0
         end += 1
     return end - index + 1 if end < len(words) else 0
 
@@ -181,7 +183,7 @@ def _lists_with_find(call: Call) -> bool:
 PROGRAMS: tuple[Program, ...] = (
     Program("find", heeds="own", kind="search", version="--version --help -version", check=by_words(_judge_find),
             touches=_find_touches, starts=_find_starts, run_by_others=True, lists_paths=_lists_with_find,
-            runs=("find . -ls", "find . -empty"), asks=("find build -delete",)),
+            runs=("find . -ls", "find . -empty"), asks=("find build -delete", 'find src -exec echo "$X" ";"')),
     Program("gfind", kind="search", check=by_words(_judge_find), touches=_find_touches, starts=_find_starts,
             runs=("gfind . -name '*.py'",), asks=("gfind . -delete",)),
 )  # fmt: skip

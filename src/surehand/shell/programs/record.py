@@ -28,7 +28,7 @@ _TELLS = "--version --help -V -version"
 class Form:
     """One way to call a program that only reads: the `words` it begins with, then known options and operands.
 
-    `needs` are options of which one must be given (`--check`), `operand` a pattern that every operand must fit.
+    `needs` are options of which one must be given (`--check`), `operand` a pattern for every operand and file.
     `whole` is for programs whose options have long names after one dash (`go list -json`), written so in `options`.
     """
 
@@ -50,7 +50,8 @@ class Form:
             return Verdict(f"`{title}` without {' or '.join(self.needs)} is not known to be read-only")
         if len(parsed.operands) < self.least:
             return Verdict(f"`{title}` alone is not known to be read-only")
-        if odd := next((word for word in parsed.operands if self.operand and not _fits(word, self.operand)), None):
+        named = [*parsed.operands, *parsed.read] if self.operand else []
+        if odd := next((word for word in named if not _fits(word, self.operand)), None):
             return Verdict(f"`{title} {odd.text}` is not known to be read-only", unreadable=not odd.literal)
         verdict = judge_words(title, given, known)
         verdict.follows = verdict.recursive = self.everything or verdict.recursive

@@ -70,8 +70,8 @@ def _split_fd(words: Sequence[Word]) -> tuple[list[Word], list[tuple[Word, list[
 def _judge_fd(call: Call) -> Verdict:
     """Judge `fd` by its own words; a command that it runs is judged on its own, and so are secrets picked for it."""
     own, runs = _split_fd(call.words)
-    if not all(command for _, command in runs):
-        return Verdict(f"`{call.name}` without a command to run")
+    if not all(command and all(word.literal or word.path for word in command) for _, command in runs):
+        return Verdict(f"`{call.name}` runs a command that is missing, or may end before its words do")
     verdict = call.judge_options(own)
     if not runs or verdict.problem:
         return verdict
@@ -152,7 +152,8 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("ack --ackrc=./x y", "ack --pager=./x y", "ack --output='$x' y", "ack -x y")),
     Program("fd", heeds="own", aliases=("fdfind",), kind="search", reads=_FD, check=_judge_fd, starts=_fd_starts,
             lists_paths=_lists_with_fd, runs=("fd -d 2", "fd -t f", "fd -e py -x wc -l", "fd -X head -n 1 {}"),
-            asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}")),
+            asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}",
+                  'fd -x echo "$X" -X rm')),
     Program("locate", kind="search",
             reads="-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex "
             "--wholename @text", runs=("locate app.py",), asks=("locate --output=out a.txt",)),

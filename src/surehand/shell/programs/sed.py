@@ -148,8 +148,8 @@ def _end_of_line(script: str, position: int) -> int:
 
 
 _SED = options.flags(
-    "-nrEsuz -e: -l: --quiet --silent --expression: --regexp-extended --separate --unbuffered --null-data --posix "
-    "--sandbox --debug --line-length: @filter"
+    "-nrEsuz -e: --quiet --silent --expression: --regexp-extended --separate --unbuffered --null-data --posix "
+    "--sandbox --debug @filter"
 )
 
 
@@ -195,7 +195,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("sed", heeds="own",
             kind="read", version="--version --help", check=by_words(_judge_sed), touches=_sed_touches,
             starts=_sed_starts, run_by_others=True, runs=("sed 5q f", "sed '/^#/d' f"),
-            asks=("sed -i.bak '1d' data.csv",)),
+            asks=("sed -i.bak '1d' data.csv", "sed -l 'w x' p f")),  # to a BSD, `-l` has no value
     Program("gsed", kind="read", check=by_words(_judge_sed), touches=_sed_touches, starts=_sed_starts,
             runs=("gsed -n 1,5p a.txt",), asks=("gsed -i p README.md",)),
 )  # fmt: skip

@@ -20,11 +20,22 @@ def _judge_ps(call: Call) -> Verdict:
         if not word.literal or (not value and "e" in word.text.lower()):
             return Verdict("`ps e` shows the environment of processes", unreadable=not word.literal)
         before = "" if value else word.text
+    if _reads_as_bsd(parsed):
+        return Verdict("`ps` may take its options for those without a dash, of which `e` shows the environment")
     if any("env" in word.text.lower() for word in call.words):
         return Verdict("`ps` may show the environment of processes")
     # The number of a process that is not certain (`ps -p $$`) is one word, and never an option.
     certain = [Word("0") if word.kind == "opaque" and not word.many else word for word in call.words]
     return call.judge_options(certain)
+
+
+def _reads_as_bsd(parsed: options.Parsed) -> bool:
+    """Whether options that it cannot read with their dash are read without: `ps -auxe`, `ps -et`."""
+    letters = [
+        name[1:] + ("" if value is None or name in ("-o", "-O") else value.text) for name, value in parsed.options
+    ]
+    lacks = any(value is None and name[1:] in "CGgoOpstuU" for name, value in parsed.options)
+    return any("e" in each for each in letters) and (lacks or any("x" in each for each in letters))
 
 
 _lsof_addresses = refusing(r"@.*[A-Za-z]", "`{name}` looks a host up")
@@ -98,7 +109,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("ps", heeds="own", kind="list",
             reads="-AadefFHjlLmMNrTuvwxXyZcgsS1 -C: -G: -g: -o: -O: -p: -s: -t: -u: -U: --pid: --ppid: --sort: "
             "--format: --forest --no-headers --headers --cols: --columns: --width: --user: --group: --sid: --tty: "
-            "--deselect @text", check=_judge_ps, runs=("ps -p 1", "ps -u root"), asks=("ps 'e f'",)),
+            "--deselect @text", check=_judge_ps, runs=("ps -p 1", "ps -u root", "ps -eo pid,args"),
+            asks=("ps 'e f'", "ps -auxe", "ps -xe", "ps -et")),
     Program("pgrep", heeds="own", kind="list",
             reads="-acfilLnovwx -d: -g: -G: -P: -s: -t: -u: -U: --list-name --list-full --count --full --exact "
             "--newest --oldest --parent: --euid: @text", exit_1_means_no=True,
@@ -146,7 +158,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("journalctl",
             reads="-aefrxq -n: -u: -p: -S: -U: -g: -o: -b? -k --no-pager --since: --until: --unit: --lines: "
             "--priority: --output: --grep: --reverse --boot? --dmesg --list-boots --disk-usage --user --system "
-            "@none", runs=("journalctl -n 20", "journalctl -n 20 --no-pager"), asks=("journalctl -D /x",)),
+            "@none", runs=("journalctl -n 20", "journalctl -n 20 --no-pager"),
+            asks=("journalctl -D /x", "journalctl -n --rotate")),
     Program("systemctl",
             forms=(
                 *(Form(words, "--no-pager -q --quiet @text") for words in ("status", "is-active", "is-enabled",
