@@ -101,14 +101,14 @@ async def test_a_setting_made_in_the_meantime_counts(workspace: Path) -> None:
         assert is_asked(await write(app, workspace / "hooks2/pre-commit"))
 
 
-async def let_settle(folder: Path) -> None:
+async def wait_for_proof(folder: Path) -> None:
     """Wait until the times of git's files prove that they have not changed, so that what they say is remembered."""
     while time.time_ns() - max(path.lstat().st_ctime_ns for path in folder.rglob("*")) <= SETTLED_NS:
         await asyncio.sleep(0.01)
 
 
 async def test_a_setting_counts_that_is_made_after_others_were_remembered(workspace: Path) -> None:
-    await let_settle(workspace / ".git")
+    await wait_for_proof(workspace / ".git")
     async with scratch_app(workspace, approve=False) as app:
         assert (await write(app, workspace / "hooks2/pre-commit")).ok
         assert (await write(app, workspace / "hooks2/pre-commit", "y\n")).ok
@@ -123,7 +123,7 @@ async def test_a_link_that_a_setting_names_counts_by_where_it_leads_now(workspac
     for name in ("a", "b"):
         (workspace / name).mkdir()
     (workspace / "hooks").symlink_to("a")
-    await let_settle(workspace)
+    await wait_for_proof(workspace)
     async with scratch_app(workspace, approve=False) as app:
         assert is_asked(await write(app, workspace / "a/pre-commit"))
         assert (await write(app, workspace / "b/pre-commit")).ok
@@ -135,8 +135,8 @@ async def test_a_link_that_a_setting_names_counts_by_where_it_leads_now(workspac
 async def test_what_the_users_settings_include_counts_as_it_is_now(workspace: Path) -> None:
     home = Path("~").expanduser()
     (home / ".gitconfig").write_text("[include]\n\tpath = more\n")
-    await let_settle(workspace / ".git")
-    await let_settle(home)
+    await wait_for_proof(workspace / ".git")
+    await wait_for_proof(home)
     async with scratch_app(workspace, approve=False) as app:
         assert (await write(app, workspace / "mine/pre-commit")).ok
         (home / "more").write_text("[core]\n\thooksPath = mine\n")
@@ -155,7 +155,7 @@ async def test_a_worktree_that_is_turned_to_other_settings_obeys_those(workspace
     (workspace.parent / "way").symlink_to(own)
     if way == "link":
         (tree / ".git").write_text(f"gitdir: {workspace.parent}/way\n")
-    await let_settle(workspace)
+    await wait_for_proof(workspace)
     async with scratch_app(tree, approve=False) as app:
         assert (await write(app, tree / "h/pre-commit")).ok
         if way == "pointer":
@@ -171,7 +171,7 @@ async def test_a_worktree_that_is_turned_to_other_settings_obeys_those(workspace
 async def test_a_repository_counts_that_lies_above_one_which_is_none_any_more(workspace: Path) -> None:
     git(workspace, "config", "core.hooksPath", "sub/h")
     git(workspace, "init", "-q", "sub")
-    await let_settle(workspace)
+    await wait_for_proof(workspace)
     async with scratch_app(workspace, approve=False) as app:
         assert (await write(app, workspace / "sub/h/pre-commit")).ok
         (workspace / "sub/.git/HEAD").unlink()

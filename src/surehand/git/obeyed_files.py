@@ -24,7 +24,7 @@ _MOST_REMEMBERED: Final = 64
 _NEVER_NS: Final = 1 << 63
 """The time of what proves nothing."""
 
-_Place: TypeAlias = tuple[str, Literal["file", "folder", "itself", "nothing"]]
+_Dependency: TypeAlias = tuple[str, Literal["file", "folder", "itself", "nothing"]]
 """A path and what counts there: the file it leads to, which folder that is, what stands there, or that nothing does."""
 _Mark: TypeAlias = tuple[int, ...] | None
 
@@ -92,7 +92,7 @@ class _Look:
     """Path → setting, for each repository there may be."""
     is_last: bool
     """Whether git looks no further up."""
-    marks: tuple[tuple[_Place, _Mark], ...]
+    marks: tuple[tuple[_Dependency, _Mark], ...]
     leads: tuple[tuple[str, str], ...]
     """What is named, and where that leads."""
 
@@ -131,38 +131,42 @@ def _look_at(top: str) -> _Look | None:
     if known is None and not any(os.path.lexists(f"{top}/{name}") for name in (".git", "HEAD")):
         return None
     _remembered.pop(top, None)
-    look, places = _look_anew(top)
-    marks = {place: _mark(*place) for place in places}
-    if _are_settled(marks.values()):
+    look, depends_on = _look_anew(top)
+    marks = {each: _mark(*each) for each in depends_on}
+    if _prove_unchanged(marks.values()):
         look, again = _look_anew(top)  # after the marks: whatever changes from then on changes one of them
-        if again == places:
+        if again == depends_on:
             if len(_remembered) >= _MOST_REMEMBERED:
                 _remembered.clear()
             look = _remembered[top] = replace_values(look, marks=tuple(marks.items()))
     return look
 
 
-def _look_anew(top: str) -> tuple[_Look, dict[_Place, None]]:
-    """Look, and return the places that it depends on, too."""
-    places, leads = dict[_Place, None](), dict[str, str]()
-    places[f"{top}/.git", "folder"] = places[f"{top}/HEAD", "nothing"] = None
+def _look_anew(top: str) -> tuple[_Look, dict[_Dependency, None]]:
+    """Look, and return the depends_on that it depends on, too."""
+    depends_on, leads = dict[_Dependency, None](), dict[str, str]()
+    depends_on[f"{top}/.git", "folder"] = depends_on[f"{top}/HEAD", "nothing"] = None
     named: list[dict[str, str]] = []
     is_last = False
     for each in repositories_at(top):
         git_dir, common = each.git_dir, each.common
-        places[git_dir, "folder"] = places[f"{git_dir}/commondir", "file"] = places[f"{git_dir}/HEAD", "itself"] = None
+        depends_on[git_dir, "folder"] = depends_on[f"{git_dir}/commondir", "file"] = depends_on[
+            f"{git_dir}/HEAD", "itself"
+        ] = None
         if each.pointer:
-            places[os.path.join(top, text_of(each.pointer).removeprefix("gitdir: ")), "folder"] = None
+            depends_on[os.path.join(top, text_of(each.pointer).removeprefix("gitdir: ")), "folder"] = None
         if common != git_dir:
-            places[common, "folder"] = places[os.path.join(git_dir, text_of(f"{git_dir}/commondir")), "folder"] = None
-        places[f"{common}/objects", "file"] = places[f"{common}/refs", "file"] = None
-        named.append(_list_named(each, places, leads))
+            depends_on[common, "folder"] = depends_on[
+                os.path.join(git_dir, text_of(f"{git_dir}/commondir")), "folder"
+            ] = None
+        depends_on[f"{common}/objects", "file"] = depends_on[f"{common}/refs", "file"] = None
+        named.append(_list_named(each, depends_on, leads))
         if is_last := is_repository(each):
             break
-    return _Look(tuple(named), is_last, (), tuple(leads.items())), places
+    return _Look(tuple(named), is_last, (), tuple(leads.items())), depends_on
 
 
-def _list_named(repository: Repository, places: dict[_Place, None], leads: dict[str, str]) -> dict[str, str]:
+def _list_named(repository: Repository, depends_on: dict[_Dependency, None], leads: dict[str, str]) -> dict[str, str]:
     """Return path → setting of all that the settings of a repository, and the user's, name in its worktree."""
     files = [os.path.join(folder, name) for folder in repository.folders for name in CONFIGS]
     named: dict[str, str] = {}
@@ -190,7 +194,7 @@ def _list_named(repository: Repository, places: dict[_Place, None], leads: dict[
     of_user = [*map(os.fsdecode, user_files())]
     for _ in list_settings(of_user):  # which adds the files that they include
         pass
-    places.update(((path, "file"), None) for path in (*files, *of_user))
+    depends_on.update(((path, "file"), None) for path in (*files, *of_user))
     return named
 
 
@@ -207,7 +211,7 @@ def _mark(path: str, what: str) -> _Mark:
     return status.st_dev, status.st_ino, status.st_size, changed_ns
 
 
-def _are_settled(marks: Iterable[_Mark]) -> bool:
+def _prove_unchanged(marks: Iterable[_Mark]) -> bool:
     """Say whether these marks prove something: any later change gives a file another time."""
     now = time.time_ns() - SETTLED_NS
     return all(mark is None or len(mark) == 2 or mark[-1] < now for mark in marks)
