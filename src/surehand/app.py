@@ -27,7 +27,7 @@ from surehand.engine.middleware import Layers
 from surehand.policy.approvals import AnswerFunction, Approver, Nobody, approver_of, remember
 from surehand.policy.policy import Policy
 from surehand.policy.trust import changed_since_trusted, is_trusted
-from surehand.registry.loading import FOLDER, Loaded, Loader
+from surehand.registry.loading import FOLDER, Loaded, Loader, import_by_source
 from surehand.registry.registry import Registry
 from surehand.state import locations
 
@@ -209,6 +209,7 @@ class Surehand:
 
             self.warnings += register_kept(self.registry, self.session.state_dir)
         if self.trusted:
+            import_by_source(os.path.realpath(self.session.workspace))
             self.loader.load_folder(os.path.join(self.session.workspace, FOLDER))
 
     def _tell_state(self, move: Transition) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import py_compile
+import re
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +307,82 @@ def test_a_path_through_a_link_to_the_workspace_is_one_in_it(tmp_path: Path) -> 
     trust.add_trust(str(tmp_path / "link"))
     lay(tmp_path / "ws", {"hook.py": "changed = 1\n"})
     assert trust.changed_since_trusted(str(tmp_path / "ws")) == ("hook.py",)
+
+
+# A script, what it says, and the file it runs that way.
+SAID_BY_A_SCRIPT = {
+    "after a NUL": ("exec sh run/x.sh\n#\0\n", "run/x.sh"),
+    "after much text": ("# so it goes on\n" * 50_000 + "exec sh run/x.sh\n", "run/x.sh"),
+    "as one of 600": ("".join(f"sh run/{each}.sh\n" for each in range(600)), "run/599.sh"),
+    "in quotes, with a blank": ("sh 'my run/x.sh'\n", "my run/x.sh"),
+    "with a blank after a backslash": ("sh my\\ run/x.sh\n", "my run/x.sh"),
+    "by a pattern": ('for each in run.d/*; do . "$each"; done\n', "run.d/x"),
+    "by a variable": ('. "$here"/lib/$name.sh\n', "lib/x.sh"),
+    "with any ending": (". ./x.settings\n", "x.settings"),
+    "in a folder of a list of folders": ("PYTHONPATH=a:b:c python3 -m x\n", "c/x.py"),
+}
+
+
+@pytest.mark.parametrize("how", SAID_BY_A_SCRIPT)
+def test_a_change_of_what_a_script_runs_is_noticed_however_it_says_so(how: str, tmp_path: Path) -> None:
+    text, path = SAID_BY_A_SCRIPT[how]
+    lay(tmp_path, {"surehand.toml": HOOKED.replace("python3 hook.py", "sh hook.sh"), "hook.sh": text, path: "one\n"})
+    if how == "in a folder of a list of folders":
+        lay(tmp_path, {"surehand.toml": HOOKED.replace("python3 hook.py", text.strip())})
+    for number in range(600 if how == "as one of 600" else 0):
+        lay(tmp_path, {f"run/{number}.sh": ""})
+    trust.add_trust(str(tmp_path))
+    lay(tmp_path, {path: "two\n"})
+    assert trust.changed_since_trusted(str(tmp_path)) == (path,)
+
+
+def _lead_to_many(folder: Path) -> None:
+    lay(folder, {"hook.sh": "".join(f"sh run/{each}.sh\n" for each in range(trust.MOST_FILES))})
+    lay(folder, {f"run/{each}.sh": "" for each in range(trust.MOST_FILES)})
+
+
+def _lead_to_much(folder: Path) -> None:
+    (folder / "program").write_bytes(b"\x7fELF")
+    os.truncate(folder / "program", trust.MOST_BYTES)
+    lay(folder, {"hook.sh": "./program\n"})
+
+
+def _link_to_a_folder(folder: Path) -> None:
+    lay(folder, {"conf/x.py": "", ".surehand/x.md": ""})
+    (folder / ".surehand/tools").symlink_to("../conf")
+
+
+@pytest.mark.parametrize(
+    ("lead", "why"),
+    [
+        (_lead_to_many, "more than 2,000 files"),
+        (_lead_to_much, "more than 268,435,456 bytes"),
+        (_link_to_a_folder, r"\.surehand/tools is a link to a folder"),
+    ],
+)
+async def test_a_folder_that_leads_to_too_much_is_not_trusted_and_says_so(lead: Any, why: str, tmp_path: Path) -> None:
+    lay(tmp_path, {"surehand.toml": HOOKED.replace("python3 hook.py", "sh hook.sh"), "hook.sh": ""})
+    trust.add_trust(str(tmp_path))
+    lead(tmp_path)
+    assert not trust.is_trusted(str(tmp_path))
+    async with Surehand(tmp_path, keep_state=False) as app:
+        assert not app.trusted
+        assert re.search(why, "\n".join(app.warnings))
+    with pytest.raises(StateError, match=why):
+        trust.add_trust(str(tmp_path))
+
+
+async def test_a_compiled_module_never_stands_for_the_source_that_was_trusted(tmp_path: Path) -> None:
+    tool = "import sys\nsys.path.insert(0, {!r})\nimport helper_of_trust\nfrom surehand import tool\n@tool\n"
+    tool += "def said() -> str:\n    'Say it.'\n    return helper_of_trust.WORD\n"
+    lay(tmp_path, {".surehand/tools/t.py": tool.format(str(tmp_path / "lib"))})
+    lay(tmp_path, {"lib/helper_of_trust.py": "WORD = 'trusted'\n", "evil.py": "WORD = 'evil'\n"})
+    trust.add_trust(str(tmp_path))
+    copy = importlib.util.cache_from_source(str(tmp_path / "lib/helper_of_trust.py"))
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(tmp_path / "evil.py"), copy, invalidation_mode=mode)
+    async with Surehand(tmp_path, keep_state=False, allow=["said"]) as app:
+        assert (await app.call("said", {})).output == "trusted"
 
 
 HOOKED = '[[hooks]]\nevent = "before"\ncommand = "python3 hook.py"\n'

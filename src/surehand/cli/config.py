@@ -87,14 +87,14 @@ def run_trust(options: Namespace) -> int:
 def _give(options: Namespace) -> int:
     now = trust.state_of(options.cwd)
     if not options.show and now.state != "trusted" and (options.yes or now.state != "nothing"):
-        if not (options.yes or _consent(now)):
+        if not (options.yes or now.problem or _consent(now)):
             render.facts(options, now.to_dict(), "Not trusted.")
             return 4
         now = trust.add_trust(options.cwd)
     words = {
         "trusted": "is trusted, as it is now; a change asks again",
-        "untrusted": "is not trusted",
-        "changed": f"has changed since it was trusted: {', '.join(map(visible, now.changed))}",
+        "untrusted": f"is not trusted{now.problem and f': {visible(now.problem)}'}",
+        "changed": f"has changed since it was trusted: {visible(', '.join(now.changed) or now.problem)}",
         "nothing": "has no settings, tools or servers of its own, so there is nothing to trust",
     }
     render.facts(options, now.to_dict(), f"{visible(now.workspace)} {words[now.state]}.")

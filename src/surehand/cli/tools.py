@@ -150,11 +150,11 @@ def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any
     """Return the same from an application with everything loaded; save a listing of the workspace's own tools."""
     from surehand.app import Surehand  # lazy: app, 130 ms
     from surehand.cli import session  # lazy: session, 50 ms
-    from surehand.policy.trust import fingerprints  # lazy: trust, 9 ms
+    from surehand.policy.trust import fingerprints, is_trusted  # lazy: trust, 9 ms
 
     session.hold_log()
     root = os.path.realpath(options.cwd)
-    before = fingerprints(root)
+    before = fingerprints(root) if is_trusted(root) else {}
     app = Surehand(options.cwd, keep_state=os.path.isdir(os.path.join(state, "made_tools")))
     render.warnings(app.warnings)
     names = app.loader.list_given(os.path.join(root, FOLDER)) if app.trusted and not app.warnings else []

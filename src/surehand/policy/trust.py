@@ -7,12 +7,13 @@ the folder.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, cast
 
@@ -26,8 +27,13 @@ TrustState = Literal["trusted", "untrusted", "changed", "nothing"]
 
 OWN_FILES = ("surehand.toml", ".mcp.json")
 OWN_FOLDERS = (".surehand",)
-FILE_LIMIT = 2000
-SIZE_LIMIT = 64 * 1024 * 1024
+MOST_FILES: Final = 2_000
+MOST_BYTES: Final = 256 * 1024 * 1024
+"""Size of the files a folder is trusted with, together."""
+_MOST_TEXT: Final = 16 * 1024 * 1024
+"""Size of the scripts among them, which are looked through for names of others."""
+_MOST_LOOKS: Final = 5_000_000
+"""Names looked for: those in all scripts, times the places where each may lie."""
 
 
 @frozen
@@ -39,6 +45,8 @@ class Trust:
     files: tuple[str, ...]
     changed: tuple[str, ...] = ()
     since: float | None = None
+    problem: str = ""
+    """Why the folder cannot be trusted as it is: it leads to too much, or through a link to a folder."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -48,7 +56,31 @@ class Trust:
             "files": list(self.files),
             "changed": list(self.changed),
             "since": self.since,
+            "problem": self.problem,
         }
+
+
+class TrustError(StateError):
+    """Why a folder cannot be trusted."""
+
+
+class _Count:
+    """Counts what a folder leads to; too much is refused, never left out."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._left = {"files": MOST_FILES, "bytes in them": MOST_BYTES, "bytes of scripts": _MOST_TEXT}
+        self._left["names in scripts"] = _MOST_LOOKS
+        self._most = dict(self._left)
+
+    def add(self, what: str, number: int = 1) -> None:
+        """Count so much more; raise TrustError where that is too much."""
+        self._left[what] -= number
+        if self._left[what] < 0:
+            raise TrustError(
+                f"{self._root} cannot be trusted: its own files and what they lead to have more than"
+                f" {self._most[what]:,} {what}"
+            )
 
 
 def is_trusted(workspace: str) -> bool:
@@ -59,8 +91,11 @@ def is_trusted(workspace: str) -> bool:
 def state_of(workspace: str) -> Trust:
     """Return how a folder stands."""
     root = os.path.realpath(workspace)
-    files = fingerprints(root)
     known = _load().get(root)
+    try:
+        files = fingerprints(root)
+    except TrustError as problem:
+        return Trust(root, "untrusted" if known is None else "changed", (), problem=str(problem))
     if known is None:
         return Trust(root, "untrusted" if files else "nothing", tuple(files))
     before = cast("dict[str, str]", known.get("files", {}))
@@ -70,7 +105,10 @@ def state_of(workspace: str) -> Trust:
 
 def changed_since_trusted(workspace: str) -> tuple[str, ...]:
     """Return the files that changed since the folder was trusted; none for one that is, or never was."""
-    return state_of(workspace).changed if os.path.realpath(workspace) in _load() else ()
+    if os.path.realpath(workspace) not in _load():
+        return ()
+    found = state_of(workspace)
+    return found.changed or ((found.problem,) if found.problem else ())
 
 
 def add_trust(workspace: str) -> Trust:
@@ -95,20 +133,18 @@ def trusted_folders() -> list[str]:
 
 
 def fingerprints(root: str) -> dict[str, str]:
-    """Return name → digest of every file of a folder that Surehand would act on, links by where they lead."""
-    found: dict[str, str] = {}
-    for name in OWN_FILES:
-        if os.path.lexists(os.path.join(root, name)):
-            found[name] = _fingerprint(os.path.join(root, name))
+    """Return name → digest of every file of a folder that Surehand would act on, links by where they lead.
+
+    Raise TrustError where they lead to too much.
+    """
+    count = _Count(root)
+    own = [path for name in OWN_FILES if os.path.lexists(path := os.path.join(root, name))]
     for folder in OWN_FOLDERS:
         for path in _walk(os.path.join(root, folder)):
-            if len(found) >= FILE_LIMIT:
-                raise StateError(f"{root}: more than {FILE_LIMIT} files in {folder}; too many to trust")
-            found[os.path.relpath(path, root)] = _fingerprint(path)
-    if found:
-        named = files_that_run(root, [os.path.join(root, name) for name in found])
-        found |= {os.path.relpath(path, root): _fingerprint(path) for path in named}
-    return found
+            count.add("files")
+            own.append(path)
+    named = _files_that_run(root, own, count) if own else []
+    return {os.path.relpath(path, root): _fingerprint(path, count) for path in (*own, *named)}
 
 
 def trusted_files(workspace: str) -> frozenset[str]:
@@ -129,31 +165,30 @@ _remembered: dict[str, Any] = {}
 
 
 def _walk(folder: str) -> Iterator[str]:
-    if os.path.islink(folder):
-        yield folder
-        return
     for here, folders, names in os.walk(folder):
-        folders.sort()
-        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
-        folders[:] = [name for name in folders if name not in links and name != "__pycache__"]
-        for name in sorted((*names, *links)):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for each in (here, *(os.path.join(here, name) for name in folders)):
+            if os.path.islink(each):
+                raise TrustError(f"{each} is a link to a folder, which cannot be trusted; put the folder itself there")
+        for name in sorted(names):
             yield os.path.join(here, name)
 
 
-def _fingerprint(path: str) -> str:
+def _fingerprint(path: str, count: _Count) -> str:
     try:
         target = os.readlink(path) if os.path.islink(path) else ""
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         return f"unreadable: {problem.errno}"
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > SIZE_LIMIT:
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         return f"not a plain file: {target}"
     import hashlib
 
     with os.fdopen(descriptor, "rb") as file:
-        return f"{target}:{status.st_mode & 0o111:o}:{hashlib.sha256(file.read()).hexdigest()}"
+        count.add("bytes in them", status.st_size)
+        return f"{target}:{status.st_mode & 0o111:o}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _store() -> str:
@@ -192,11 +227,14 @@ def _change(edit: Callable[[dict[str, dict[str, Any]]], object]) -> None:
 # Read without running anything, and rather too many than too few: a word of a command that is a file, a module that
 # Python would import, a script that another one names. Folders of dependencies are not followed.
 
-MOST_FILES: Final = 500
-_MOST_BYTES: Final = 512 * 1024
 _OUT_OF_HERE: Final = frozenset({"node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"})
-_MOST_PLACES: Final = 50
 _WORDS: Final = lazy_pattern(r"[^\s'\"`;|&<>(){}\[\],=$]+")
+_WITH_BLANKS: Final = lazy_pattern(r"\"([^\"\n]+)\"|'([^'\n]+)'|((?:[^\s\\]|\\.)*\\ (?:[^\s\\]|\\.)*)")
+_RUNS: Final = r"(?:^|[\s;&|(])(?:\.|source|exec|(?:ba|da|k|z)?sh|python[0-9.]*|node|perl|ruby|php)(?: +-\S+)* +[\"']?"
+_RUN: Final = lazy_pattern(_RUNS + r"([^\s'\"`;|&<>(){}\[\],=$]+)")
+_RUN_FROM: Final = lazy_pattern(rf"(?:{_RUNS}|\bin +[\"']?)([^\s`;|&<>()=]*/)[\"']?[^/\s]*[$*?\[{{]")
+"""A folder of which a script runs whatever a pattern or a variable stands for."""
+_BINARIES: Final = (b"\x7fELF", b"PK\3\4", b"\xca\xfe\xba\xbe", b"\0asm", b"\xcf\xfa\xed\xfe", b"MZ", b"\x1f\x8b")
 _MODULE: Final = lazy_pattern(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _ADDED: Final = tuple(
     f".{each}" for each in ("py", "sh", "bash", "zsh", "js", "mjs", "cjs", "ts", "rb", "pl", "php", "lua", "jar", "so")
@@ -221,19 +259,24 @@ _CODE: Final = (
         ".jl",
     ),
     *(".ex", ".exs", ".clj", ".scala", ".kt", ".swift", ".go", ".rs", ".java", ".class", ".wasm", ".dylib", ".node"),
-    *(".jsx", ".tsx", ".mts", ".cts", ".pyw", ".pyc", ".pyz", ".nix"),
+    *(".jsx", ".tsx", ".mts", ".cts", ".pyw", ".pyc", ".pyz", ".nix", ".pm", ".inc", ".phar", ".rake", ".ru", ".env"),
 )
 _MODULES: Final = (".py", ".so", ".pyd", ".pyc")
 _BY_RUNNER: Final = {
     "package.json": ("npm", "npx", "yarn", "pnpm", "bun", "node"),
+    ".npmrc": ("npm", "npx", "pnpm", "bun"),
+    **dict.fromkeys((".yarnrc", ".yarnrc.yml"), ("yarn",)),
+    **dict.fromkeys((".pnpmfile.cjs", ".pnpmfile.mjs", "pnpm-workspace.yaml"), ("pnpm",)),
+    "bunfig.toml": ("bun",),
     "pyproject.toml": ("uv", "uvx", "poetry", "hatch", "pdm", "rye"),
+    "uv.toml": ("uv", "uvx"),
     **dict.fromkeys(("Makefile", "makefile", "GNUmakefile"), ("make", "gmake")),
     **dict.fromkeys(("justfile", "Justfile", ".justfile"), ("just",)),
-    "Cargo.toml": ("cargo",),
-    "go.mod": ("go",),
-    "deno.json": ("deno",),
-    "compose.yaml": ("docker", "podman"),
-    "docker-compose.yml": ("docker", "podman"),
+    **dict.fromkeys(("Cargo.toml", ".cargo/config", ".cargo/config.toml", "build.rs"), ("cargo",)),
+    **dict.fromkeys(("rust-toolchain", "rust-toolchain.toml"), ("cargo",)),
+    **dict.fromkeys(("go.mod", "go.work"), ("go",)),
+    **dict.fromkeys(("deno.json", "deno.jsonc"), ("deno",)),
+    **dict.fromkeys(("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"), ("docker", "podman")),
 }
 _MANIFESTS: Final = {
     runner: [name for name, runners in _BY_RUNNER.items() if runner in runners]
@@ -248,17 +291,16 @@ _INSTALLED: Final = ("node_modules/.bin", ".venv/bin", "venv/bin")
 _BEFORE_MODULES: Final = lazy_pattern(r"-[A-Za-z]*m|import|from")
 
 
-def files_that_run(root: str, own: Iterable[str]) -> list[str]:
+def _files_that_run(root: str, own: Sequence[str], count: _Count) -> list[str]:
     """Return the files of a workspace that its own (`surehand.toml`, `.mcp.json`, tools) lead to, without these."""
     found: dict[str, None] = {}
-    first = list(own)
-    finder = _Finder(root)
-    waiting = [path for start in first for path in finder.named_by_own(start)]
+    first = set(own)
+    finder = _Finder(root, count)
+    waiting = [path for start in own for path in finder.named_by_own(start)]
     for path in waiting:  # grows while it is walked
         if path in found or path in first:
             continue
-        if len(found) >= MOST_FILES:
-            break
+        count.add("files")
         found[path] = None
         if _OUT_OF_HERE.isdisjoint(os.path.relpath(path, root).split(os.sep)):
             waiting += finder.named_in(path)
@@ -268,8 +310,9 @@ def files_that_run(root: str, own: Iterable[str]) -> list[str]:
 class _Finder:
     """Finds the files of a workspace that others name, each folder listed once."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, count: _Count) -> None:
         self._root = root
+        self._count = count
         self._inner = root.rstrip("/") + "/"
         self._named: list[str] = []
         """Folders that commands name: `cd there`, `cwd`, `PYTHONPATH`."""
@@ -280,23 +323,54 @@ class _Finder:
         if path.endswith(".py"):
             yield from self.named_in(path)
             return
-        words = [word for text in _commands(path) for word in _split_words(text)]
+        commands = list(_commands(path, self._text(path)))
+        words = [word for text in commands for each in (text, *_split_words(text)) for word in (each, *each.split(":"))]
         named = (os.path.join(self._root, word) for word in words)
-        folders = list(dict.fromkeys(os.path.normpath(each) for each in named if self._is_folder(each)))[:_MOST_PLACES]
+        folders = list(dict.fromkeys(os.path.normpath(each) for each in named if self._is_folder(each)))
         self._named += folders
         places = [self._root, *(os.path.join(self._root, each) for each in _INSTALLED), *folders]
         yield from self._of_words(list(dict.fromkeys(places)), words, code_alone=False)
+        yield from self._run_from([self._root, *folders], "\n".join(commands))
 
     def named_in(self, path: str) -> Iterator[str]:
         """Yield the files that a script or a manifest names."""
-        text = _text(path)
+        text = self._text(path)
         # A script finds others beside its name or, if that is a link, beside the file it leads to.
         folders = list(dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path)))))
         if path.endswith(".py") or (text.startswith("#!") and "python" in text.partition("\n")[0]):
             yield from self._named_in_python(folders, text)
             text = text.partition("\n")[0] if text.startswith("#!") else ""
         if text:
-            yield from self._of_words([*folders, self._root], _split_words(text)[:20_000], code_alone=True)
+            places = [*folders, self._root]
+            yield from self._of_words(places, _split_words(text), code_alone=True)
+            yield from self._of_words(places, _RUN.findall(text), code_alone=False)
+            yield from self._run_from(places, text)
+
+    def _text(self, path: str) -> str:
+        """Return what a script says; nothing for a program or a folder."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or os.pread(descriptor, 8, 0).startswith(_BINARIES):
+                return ""
+            self._count.add("bytes of scripts", status.st_size)
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(_MOST_TEXT).replace(b"\0", b" ").decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+
+    def _run_from(self, places: Sequence[str], text: str) -> Iterator[str]:
+        """Yield the files of the folders out of which a script runs what a pattern or a variable stands for."""
+        for name in dict.fromkeys(_RUN_FROM.findall(text)):
+            for each in dict.fromkeys((name.strip("\"'"), name.partition("/")[2])):
+                for place in places:
+                    folder = os.path.normpath(os.path.join(place, each))
+                    if f"{folder}/".startswith(self._inner) and folder != self._root and folder not in places:
+                        for inner in itertools.chain.from_iterable(self._list(folder).values()):
+                            yield from self._inside(os.path.join(folder, inner))
 
     def _named_in_python(self, folders: list[str], text: str) -> Iterator[str]:
         import ast  # most processes find the trusted files as they were
@@ -305,7 +379,7 @@ class _Finder:
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            yield from self._of_words([*folders, root], _split_words(text)[:20_000], code_alone=True)
+            yield from self._of_words([*folders, root], _split_words(text), code_alone=True)
             return
         modules: list[tuple[int, str]] = []
         texts: list[str] = []
@@ -364,11 +438,16 @@ class _Finder:
     def _of_words(self, places: Sequence[str], words: Sequence[str], *, code_alone: bool) -> Iterator[str]:
         """Yield the files that the words of a command or a script name; `code_alone`: only source code."""
         modules = [word for before, word in pairwise(words) if _BEFORE_MODULES.fullmatch(before)]
+        known = set(itertools.chain.from_iterable(map(self._list, places)))
         for word in dict.fromkeys(modules if code_alone else words):
             if _MODULE.fullmatch(word):
                 for place in (*places, os.path.join(self._root, "src")):
                     yield from self._module(place, word)
-        for word in dict.fromkeys(words):
+        distinct = dict.fromkeys(words)
+        self._count.add("names in scripts", len(distinct) * len(places))
+        for word in distinct:
+            if "/" not in word and word.partition(".")[0] not in known and word not in _MANIFESTS:
+                continue
             for name in _MANIFESTS.get(os.path.basename(word), ()):
                 yield from (file for place in places for file in self._inside(os.path.join(place, name)))
             # What stands before the first slash may have been a variable.
@@ -403,7 +482,10 @@ class _Finder:
 
 
 def _split_words(text: str) -> list[str]:
-    return _WORDS.findall(text.removeprefix("#!"))
+    """Return the words of a text, and what may be one word although it contains blanks."""
+    text = text.removeprefix("#!")
+    found = ("".join(each).replace("\\ ", " ") for each in _WITH_BLANKS.findall(text))
+    return [*_WORDS.findall(text), *(each for each in found if " " in each and len(each) < 1000)]
 
 
 def _above(folder: str, levels: int) -> str:
@@ -412,9 +494,8 @@ def _above(folder: str, levels: int) -> str:
     return folder
 
 
-def _commands(path: str) -> Iterator[str]:
+def _commands(path: str, text: str) -> Iterator[str]:
     """Yield every text in a file of settings: a command may stand in any."""
-    text = _text(path)
     try:
         if path.endswith(".toml"):
             import tomllib
@@ -436,13 +517,3 @@ def _commands(path: str) -> Iterator[str]:
             waiting += cast("dict[str, Any]", each).values()
         elif isinstance(each, list):
             waiting += cast("list[Any]", each)
-
-
-def _text(path: str) -> str:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    with os.fdopen(descriptor, "rb") as file:
-        content = file.read(_MOST_BYTES)
-    return "" if b"\0" in content else content.decode("utf-8", "replace")

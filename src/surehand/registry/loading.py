@@ -13,7 +13,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import ModuleType
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from types import CodeType, ModuleType
 from typing import Any, Final, Protocol, cast
 
 from surehand import __version__
@@ -232,6 +241,42 @@ def _from_source(path: str, source: bytes, digest: str) -> list[Tool]:
     except BaseException:
         del sys.modules[module.__name__]
         raise
+
+
+class _SourceLoader(SourceFileLoader):
+    """Loads a module from its source, and never from a compiled copy in `__pycache__`."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)  # pyright: ignore[reportReturnType]  # code, not a tree
+
+
+_by_source: list[str] = []
+
+
+def import_by_source(folder: str) -> None:
+    """Have Python import what lies in a folder by its source from now on: the copies it keeps prove nothing.
+
+    A command may have left a compiled module there; trust covers sources.
+    """
+    if not _by_source:
+        sys.path_hooks.insert(0, _find_by_source)
+    if folder not in _by_source:
+        _by_source.append(folder)
+        for path in [each for each in sys.path_importer_cache if os.path.realpath(each).startswith(f"{folder}/")]:
+            del sys.path_importer_cache[path]
+
+
+def _find_by_source(path: str) -> FileFinder:
+    real = os.path.realpath(path)
+    if "site-packages" in real or not any(f"{real}/".startswith(f"{each}/") for each in _by_source):
+        raise ImportError(path)
+    return FileFinder(
+        path,
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (_SourceLoader, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
 
 
 def _tools(found: Any) -> list[Tool]:

@@ -31,6 +31,7 @@ from surehand.mcp.lines import LINE_LIMIT, PIECE_BYTES, Lines
 from surehand.sandbox.command import Command, bash
 from surehand.sandbox.denials import explain
 from surehand.sandbox.protocol import Runner
+from surehand.state import locations
 
 STDERR_KEPT: Final = 16 * 1024
 """Bytes of a server's stderr that are kept, the latest ones."""
@@ -270,7 +271,8 @@ async def of_project(
     session.keep(SHELLS).show(_list_named_paths(command, args))
     found = await session.keep(SHELLS).server_launcher()
     if found is None:
-        async with piped(command, args, env, session.workspace) as pipe:
+        compiled = {_COMPILED: os.path.join(locations.server_cache(session.workspace), _CACHES[_COMPILED])}
+        async with piped(command, args, {**compiled, **env}, session.workspace) as pipe:
             yield pipe
         return
     launcher, cache = found
@@ -296,7 +298,10 @@ def _explain_end(pipe: Pipe, launcher: Runner) -> str:
     return f"{'; ' + met if met else ''}; {_LIFTED}"
 
 
+_COMPILED: Final = "PYTHONPYCACHEPREFIX"
+"""Compiled modules in a workspace are not the ones that were trusted, as a command may have left them there."""
 _CACHES: Final = {
+    _COMPILED: "python",
     "npm_config_cache": "npm",
     "UV_CACHE_DIR": "uv",
     "UV_TOOL_DIR": "uv-tools",
