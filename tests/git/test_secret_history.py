@@ -88,6 +88,18 @@ async def test_a_command_that_can_print_a_committed_secret_asks(repository: Path
             assert verdict(app, command, "plan") in ("ask", "deny"), command
 
 
+async def test_a_note_that_is_the_content_of_a_secret_asks_where_notes_are_printed(repository: Path) -> None:
+    commands = ("git log", "git log -1 clean", "git show --stat clean", "git notes show clean", "git log --notes=x -1")
+    git("notes", "add", "-m", "a remark", "HEAD", cwd=repository)
+    async with scratch_app(repository) as app:
+        assert {verdict(app, command) for command in commands} == {"allow"}
+        git("notes", "--ref=x", "add", "-C", "dirty:conf/.env", "clean", cwd=repository)
+        assert {verdict(app, command) for command in commands} == {"ask"}
+        git("pack-refs", "--all", cwd=repository)
+        assert {verdict(app, command, "plan") for command in commands} <= {"ask", "deny"}
+        assert verdict(app, "git status && git notes list && git diff") == "allow"
+
+
 async def test_a_folder_that_the_index_holds_as_one_entry_is_looked_into(tmp_path: Path) -> None:
     git("init", "-q", "-b", "main", cwd=tmp_path)
     commit(tmp_path, "one", a="1\n", src__b="1\n", conf__deep___DOT_env="KEY=canary\n", docs__c="KEY\n")

@@ -139,6 +139,13 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     return None
 
 
+def prints_notes(call: GitCall) -> bool:
+    """Whether the command prints the notes on commits."""
+    if call.name == "notes":
+        return call.words[:1] == ("show",)
+    return call.name in ("log", "show", "whatchanged", "rev-list", "reflog", "stash", "diff-tree", "range-diff")
+
+
 def _judge_grep(words: Sequence[str]) -> PrintedRevisions | None:
     if any(_NAMES_ONLY.fullmatch(word) for word in _before_paths(words)):
         return None

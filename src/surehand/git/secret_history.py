@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from surehand.core.text import lazy_pattern
-from surehand.git.calls import GitCall, prints
+from surehand.git.calls import GitCall, prints, prints_notes
 from surehand.git.config import read_plain, settings_of
 from surehand.git.index import TrackedFile, read_tracked
 from surehand.git.repositories import Repository, inner_repositories, is_repository, repositories_around
@@ -27,6 +27,7 @@ _TIMEOUT_S: Final = 10.0
 _MOST: Final = 64 << 20
 """Bytes of names that are looked at."""
 _MOST_TREES: Final = 50
+_MOST_NOTES: Final = 2_000
 _LOGGED: Final = lazy_pattern(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
 _NAMED: Final = lazy_pattern(r"([\w./-]*\w)(@\{\d+\})?(?:[~^]\d*)*")
 _KINDS_OF_REFERENCE: Final = ("refs", "refs/tags", "refs/heads", "refs/remotes")
@@ -41,9 +42,13 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
     """
     printed = prints(call, diffs=diffs)
     repository = next((each for each in repositories_around(folder) if is_repository(each)), None)
-    if printed is None or repository is None:
+    if repository is None:
         return ""
     try:
+        if prints_notes(call) and _has_notes(repository.common) and (found := _secret_note(repository, is_secret)):
+            return found
+        if printed is None:
+            return ""
         if printed.submodules and (found := _secret_inside(repository, is_secret)):
             return found
         tracked = read_tracked(repository.git_dir)
@@ -88,6 +93,24 @@ def _secret_inside(repository: Repository, is_secret: Callable[[str], bool]) -> 
                 if found := _secret_blob(view, [], read_tracked(inner.git_dir), is_secret):
                     return f"{inner.top}/{found}"
     return ""
+
+
+def _has_notes(common: str) -> bool:
+    folder = os.path.join(common, "refs", "notes")
+    packed = read_plain(os.fsencode(os.path.join(common, "packed-refs")), _MOST) or b""
+    return (os.path.isdir(folder) and bool(os.listdir(folder))) or b" refs/notes/" in packed
+
+
+def _secret_note(repository: Repository, is_secret: Callable[[str], bool]) -> str:
+    """Return the path of a secret that one of the notes on commits is the content of."""
+    with _bare_view(repository) as view:
+        notes: dict[str, None] = {}
+        for reference in _git(view, "for-each-ref", "--format=%(objectname)", "refs/notes").decode().split():
+            listed = _git(view, "ls-tree", "-r", "-z", reference).decode("utf-8", "replace").split("\0")
+            notes.update(dict.fromkeys(line.split()[2] for line in listed if line))
+        if len(notes) > _MOST_NOTES:
+            return "?"
+        return _secret_blob(view, list(notes), read_tracked(repository.git_dir), is_secret) if notes else ""
 
 
 def _secret_tracked(view: str, tracked: Sequence[TrackedFile], is_secret: Callable[[str], bool]) -> str:

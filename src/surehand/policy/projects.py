@@ -347,11 +347,11 @@ _STEERS_GIT = frozenset(
 
 def _committed_secret(effect: RunCommand, folders: Iterable[str], request: Request) -> str:
     """Say which secret in the history a command may print."""
-    from surehand.git.calls import parse_call, prints  # lazy: calls, 5 ms
+    from surehand.git.calls import parse_call, prints, prints_notes  # lazy: calls, 5 ms
     from surehand.shell.programs.git import spell_out  # lazy: git's options, 2 ms, for git alone
 
     call = parse_call(spell_out(effect.words))
-    if call is None or prints(call) is None:
+    if call is None or not (prints(call) or prints_notes(call)):
         return ""
     from surehand.git.secret_history import find_secret_reached  # lazy: secret_history, 20 ms
 
