@@ -813,3 +813,17 @@ def test_what_writes_runs_or_connects_is_never_read_only(command: str) -> None:
 def test_an_extended_pattern_is_never_read_as_if_it_were_plain(pattern: str) -> None:
     for command in (f"cat {pattern}", f"x='{pattern}'; cat $x", f"rm {pattern}", f"shopt -s extglob; cat {pattern}"):
         assert not understand(command, "/work/space", home="/home/user").read_only, command
+
+
+def test_a_variable_that_is_exported_already_is_heeded_by_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = (
+        "TOOLS_ROOT=./x; python --version",
+        "for TOOLS_ROOT in ./x; do python --version; done",
+        "read TOOLS_ROOT <<< ./x; python --version",
+        "declare TOOLS_ROOT=./x; python --version",
+        "unset TOOLS_ROOT; python --version",
+    )
+    monkeypatch.delenv("TOOLS_ROOT", raising=False)
+    assert [each for each in scripts if not understand(each, "/ws").read_only] == []
+    monkeypatch.setenv("TOOLS_ROOT", "/opt/tools")
+    assert [each for each in scripts if understand(each, "/ws").read_only] == []

@@ -16,7 +16,7 @@ from surehand.shell import options
 from surehand.shell.options import names
 from surehand.shell.programs import program_of
 from surehand.shell.programs.record import Program
-from surehand.shell.scope import SHELL_VARIABLE, FoundCommand, assignment_problem, variable_and_setting_problem
+from surehand.shell.scope import FoundCommand, assignment_problem, is_shells_own, variable_and_setting_problem
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Wrapper
@@ -88,7 +88,7 @@ def _forgotten_problem(env: Wrapper, words: Sequence[Word]) -> str:
     if not any("git" in word.text for word in words):
         return ""
     parsed = options.parse(words, options.flags(env.flags), permute=False)
-    heeded = [word.text for word in parsed.values("-u", "--unset") if not SHELL_VARIABLE.fullmatch(word.text)]
+    heeded = [word.text for word in parsed.values("-u", "--unset") if not is_shells_own(word.text)]
     everything = parsed.has("-i", "--ignore-environment") or any(word.text == "-" for word in words)
     return "`env` takes variables away that git heeds" if heeded or everything else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -206,7 +206,14 @@ _HEEDED = (
     r"|.+(?:OPTS|OPTIONS|FLAGS)|(?:.*_)?HOME|(?:INPUT|WGET|NET|SCREEN|CURL|IRB|KSH|LYNX|DIR)RC|ENV|IFS|VISUAL|BROWSER|"
     r"TMOUT|FIGNORE|USER|LOGNAME|PWD|OLDPWD|TMP|TEMP|TMPDIR|MAIL|COLUMNS|LINES|LINENO|E?UID|PPID|GROUPS|PIPESTATUS|EPOCH.*"
 )
-SHELL_VARIABLE = lazy_pattern(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_SHELL_VARIABLE = lazy_pattern(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+
+
+def is_shells_own(name: str) -> bool:
+    """Return whether a name is that of a variable which no program heeds: none that is exported already is."""
+    return _SHELL_VARIABLE.fullmatch(name) is not None and name not in os.environ
+
+
 # More names that a program may heed when they are set for it alone (`CC=./x make`); a script often has such of its own.
 STEERING = lazy_pattern(
     r"(?:CC|CXX|CPP|FC|AR|AS|LD|LEX|YACC|PATH|ENV|NPM|GO[A-Z].*|MAKE.*|TIME|HG.*|CVS.*)|.*(?:_FILE|FILES|_INIT|_COMMAND|"
@@ -245,7 +252,7 @@ def assignment_problem(assigns: Sequence[tuple[str, Word]]) -> str:
 
 def variable_problem(name: str, value: Word) -> str:
     """Say why a variable of the shell itself should not be set: it may be one that programs heed."""
-    if SHELL_VARIABLE.fullmatch(name):
+    if is_shells_own(name):
         return ""
     return assignment_problem([(name, value)])
 

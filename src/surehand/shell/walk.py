@@ -16,13 +16,13 @@ from surehand.shell.constructs import CONSTRUCTS
 from surehand.shell.path_lists import find_listed_paths
 from surehand.shell.plain import Node
 from surehand.shell.scope import (
-    SHELL_VARIABLE,
     Context,
     Directories,
     Flow,
     FoundCommand,
     FoundRedirect,
     Scope,
+    is_shells_own,
     keep_under,
     staying,
     union,
@@ -299,7 +299,7 @@ class Walk:
         if name == "IFS":
             self.decoder.splits_as_usual = False
         # What the shell sets by itself is not what it was set to: `LINES`.
-        scope.variables[name] = _certain(value) if SHELL_VARIABLE.fullmatch(name) else None
+        scope.variables[name] = _certain(value) if is_shells_own(name) else None
 
     def _redirections(self, nodes: Sequence[Node], scope: Scope, context: Context) -> Context:
         for node in nodes:

@@ -10,7 +10,7 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import names
 from surehand.shell.programs.record import Form, Program, by_words, judge_files
-from surehand.shell.scope import SHELL_VARIABLE
+from surehand.shell.scope import is_shells_own
 from surehand.shell.touches import Touch
 from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
@@ -61,7 +61,7 @@ def _judge_printf(words: Sequence[Word]) -> Verdict:
 def _judge_read(words: Sequence[Word]) -> Verdict:
     parsed = options.parse(words, options.flags("-res -a: -d: -i: -n: -N: -p: -t: -u:"))
     given = [word for word in (*parsed.operands, *parsed.values("-a")) if not (word.literal and word.text == "_")]
-    if parsed.unknown or any(not word.literal or not SHELL_VARIABLE.fullmatch(word.text) for word in given):
+    if parsed.unknown or any(not word.literal or not is_shells_own(word.text) for word in given):
         return Verdict("`read` into a name that is not a plain one", unreadable=True)
     return Verdict()
 
@@ -71,14 +71,14 @@ _LINE_OPTIONS = options.flags("-t -d: -n: -s: -u:")
 
 def _judge_mapfile(words: Sequence[Word]) -> Verdict:
     parsed = options.parse(words, _LINE_OPTIONS)
-    plain = all(word.literal and SHELL_VARIABLE.fullmatch(word.text) for word in parsed.operands)
+    plain = all(word.literal and is_shells_own(word.text) for word in parsed.operands)
     if parsed.unknown or len(parsed.operands) > 1 or not plain or any(not word.literal for word in words):
         return Verdict("`mapfile` may run text for each line, or set a name that is not a plain one", unreadable=True)
     return Verdict()
 
 
 def _judge_unset(words: Sequence[Word]) -> Verdict:
-    if all(word.literal and SHELL_VARIABLE.fullmatch(word.text) for word in words):
+    if all(word.literal and is_shells_own(word.text) for word in words):
         return Verdict()
     return Verdict("`unset` evaluates a subscript in a name, or forgets one that programs heed", unreadable=True)
 
@@ -89,7 +89,7 @@ def _judge_declare(words: Sequence[Word]) -> Verdict:
     given = [word for word in words if word not in options]
     if any(not word.literal or not re.fullmatch(r"-[aA]", word.text) for word in options) or not given:
         return Verdict("`declare` with other options than -a and -A, or without a name, is not known to be read-only")
-    if not all(SHELL_VARIABLE.fullmatch((word.fixed or word.text).partition("=")[0]) for word in given):
+    if not all(is_shells_own((word.fixed or word.text).partition("=")[0]) for word in given):
         return Verdict("`declare` of a name that is not a plain one", unreadable=True)
     return Verdict()
 

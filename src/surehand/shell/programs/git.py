@@ -189,7 +189,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
 _SHOW_NAMES = {
     "check-attr": "--source",
     "check-ignore": "--stdin",
-    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-from)",
+    "ls-files": r"-\w*[sX]|--(?:stage|format|debug|exclude-(?:from|per))",
     "status": r"-\w*v|--verb|--porcelain=v?2",
 }
 
