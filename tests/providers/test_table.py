@@ -24,7 +24,7 @@ from surehand.state.keys import VARIABLES
 from surehand.testing import Says, scratch_app
 
 Setup = pytest.MonkeyPatch
-COMPATIBLE = ("openai", "gemini", "mistral", "deepseek", "xai", "openrouter", "ollama", "azure", "bedrock", "vertex")
+COMPATIBLE = tuple(name for name, row in PROVIDERS.items() if row.package == "openai")
 
 
 @tool(read_only=True)

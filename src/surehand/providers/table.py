@@ -189,7 +189,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         prices="google",
         quirks=Quirks("max_tokens"),
     ),
-    "local": Provider("surehand.providers.local:LocalModel", suffix=".gguf", package="xllamacpp", key="none"),
+    "local": Provider("surehand.providers.openai:LocalModel", suffix=".gguf", package="xllamacpp", key="none"),
     "offline": Provider("surehand.providers.offline:OfflineModel", default="offline", key="none"),
 }
 """In the order in which a key is looked for."""

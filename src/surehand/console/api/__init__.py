@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand import __version__
 from surehand.console import access
-from surehand.console.api import audit, changes, figures, live, policy, questions, tools, work
+from surehand.console.api import changes, live, policy, tools, work
 from surehand.console.endpoint import ApiRequest, Endpoint, list_workspaces
 
 if TYPE_CHECKING:
@@ -75,13 +75,10 @@ def _describe(endpoint: Endpoint) -> dict[str, Any]:
 ENDPOINTS: tuple[Endpoint, ...] = (
     *access.ENDPOINTS,
     *live.ENDPOINTS,
-    *questions.ENDPOINTS,
     *changes.ENDPOINTS,
     Endpoint("GET", "/api/workspaces", list_workspaces, "Folders somebody worked in, the last used first"),
     *policy.ENDPOINTS,
     *tools.ENDPOINTS,
     *work.ENDPOINTS,
-    *figures.ENDPOINTS,
-    *audit.ENDPOINTS,
     Endpoint("GET", "/api/openapi.json", show_openapi, "This description"),
 )
