@@ -223,3 +223,31 @@ async def test_what_fails_to_end_keeps_nothing_else_open(tmp_path: Path, monkeyp
         await app.close()
     assert app.session.closed
     assert "session_closed" in ended
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_closing_while_the_disk_is_slow_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    flushing, go_on, flush = threading.Event(), threading.Event(), os.fsync
+
+    def flush_slowly(descriptor: int) -> None:
+        flushing.set()
+        go_on.wait()
+        flush(descriptor)
+
+    if exists:
+        (tmp_path / "a.txt").write_text("old")
+    app = opened(tmp_path, mode="accept-edits")
+    await app.__aenter__()
+    await app.call("Read", {"file_path": str(tmp_path / "a.txt")})
+    monkeypatch.setattr(os, "fsync", flush_slowly)
+    call = asyncio.ensure_future(app.call("Write", {"file_path": str(tmp_path / "a.txt"), "content": "new"}))
+    try:
+        await asyncio.to_thread(flushing.wait)
+        await app.close()
+        assert not [name for name in os.listdir(tmp_path) if name.startswith(".surehand-")]
+    finally:
+        go_on.set()
+    assert (await call).error
+    assert (tmp_path / "a.txt").exists() == exists

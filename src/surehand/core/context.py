@@ -74,6 +74,7 @@ class ToolContext:
 
     __slots__ = (
         "_changing",
+        "_discard",
         "_given_up",
         "_made",
         "_permits",
@@ -108,6 +109,7 @@ class ToolContext:
         self._permits = permits
         self._made: dict[str, Any] | None = None
         self._given_up = self._changing = False
+        self._discard: Callable[[], object] | None = None
         self.make_call: MakeCall | None = None
         """Makes the calls of this call, through the door; set by the executor."""
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -163,7 +165,15 @@ class ToolContext:
             self._changing = self._changing or not self._given_up
             if not self._given_up:
                 return
-        raise ToolFailure("the call was given up before its change was made", code="cancelled", hint=NOTHING_CHANGED)
+        raise _refusal()
+
+    def discard_with(self, discard: Callable[[], object]) -> None:
+        """Have what is prepared for a change discarded by whoever gives the call up; raise where that has happened."""
+        with _FATE:
+            self._discard = discard
+            if not self._given_up:
+                return
+        raise _refusal()
 
     @property
     def is_given_up(self) -> bool:
@@ -174,8 +184,16 @@ class ToolContext:
         """Say that nobody wants the call any more. False when a change has begun: its outcome has to be awaited."""
         with _FATE:
             self._given_up = True
-            return not self._changing
+            if self._changing:
+                return False
+        if self._discard is not None:
+            self._discard()  # the thread may hang in a slow disk for long, or end with the process
+        return True
 
     def progress(self, text: str = "", *, done: float | None = None, total: float | None = None, **data: Any) -> None:
         """Report progress; it reaches everyone who listens to the call."""
         self._report(Progress(text, done, total, data))
+
+
+def _refusal() -> ToolFailure:
+    return ToolFailure("the call was given up before its change was made", code="cancelled", hint=NOTHING_CHANGED)

@@ -71,7 +71,7 @@ def replace_file(
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return _after(written, fd)
     except BaseException:
-        _discard(folder, temporary)
+        discard(folder, temporary)
         raise
     finally:
         os.close(fd)
@@ -104,7 +104,7 @@ def create_file(
         _take_name(folder, temporary, name)
         return _after(written, fd)
     except BaseException:
-        _discard(folder, temporary)
+        discard(folder, temporary)
         raise
     finally:
         os.close(fd)
@@ -202,7 +202,8 @@ def _take_name(folder: int, temporary: str, name: str) -> None:
         os.unlink(temporary, dir_fd=folder)
 
 
-def _discard(folder: int, temporary: str) -> None:
+def discard(folder: int, temporary: str) -> None:
+    """Remove the new bytes of a change that is not made."""
     try:
         os.unlink(temporary, dir_fd=folder)
     except OSError:

@@ -25,7 +25,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
-from surehand.files.atomic import create_file, locked_now, remove_empty_folders, replace_file, temporary_name
+from surehand.files.atomic import create_file, discard, locked_now, remove_empty_folders, replace_file, temporary_name
 from surehand.files.openat2 import exact_times
 from surehand.files.opening import SECRET_LINKS, read_to_end, read_up_to
 from surehand.files.paths import (
@@ -591,7 +591,16 @@ def _put_or_abandon(
 
 def _put(write: FileWrite, pending: Pending, meanwhile: Callable[[], object]) -> os.stat_result:
     folder, name, parts, wanted = write.folder, write.name, write.parts, write.ctx.check_wanted
+    temporary = pending.temporary
+
+    def register_discard() -> None:
+        write.ctx.discard_with(lambda: discard(folder, temporary))
+
+    def before_flush() -> None:
+        register_discard()  # again: whoever gave the call up before the file was there has found none
+        meanwhile()
+
+    register_discard()
     if write.exists:
-        temporary = pending.temporary
-        return replace_file(folder, name, temporary, parts, write.fd, check_wanted=wanted, meanwhile=meanwhile)
-    return create_file(folder, name, pending.temporary, parts, None, check_wanted=wanted, meanwhile=meanwhile)
+        return replace_file(folder, name, temporary, parts, write.fd, check_wanted=wanted, meanwhile=before_flush)
+    return create_file(folder, name, temporary, parts, None, check_wanted=wanted, meanwhile=before_flush)
