@@ -8,15 +8,17 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from surehand import Surehand, ToolResult
+from surehand.core.events import Event
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.settings import Mode
 from surehand.files.opening import read_to_end
 from surehand.policy.approvals import Answer, Question
-from surehand.testing import Says
+from surehand.testing import Says, scratch_app
 from surehand.tools import file_write
 
 
@@ -165,3 +167,35 @@ async def test_a_refusal_that_only_a_question_shows_does_not_count_as_a_read(tmp
         assert result.error.details["number"] == 7
         assert path.read_text() == "ONE\ntwo\n"
         assert (await app.call("Edit", edit)).ok
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("Write", {"content": "new\n"}),
+        ("Edit", {"old_string": "old", "new_string": "new"}),
+        ("MultiEdit", {"edits": [{"old_string": "old", "new_string": "new"}]}),
+    ],
+)
+async def test_a_link_turned_round_after_the_judgement_leads_no_write_elsewhere(
+    tmp_path: Path, tool: str, args: dict[str, Any]
+) -> None:
+    for name in ("plain", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file.txt").write_text("old\n")
+    link = tmp_path / "link"
+    link.symlink_to("plain")
+
+    def turn(event: Event) -> None:
+        if event.tool == tool:
+            link.unlink()
+            link.symlink_to("other")
+
+    async with scratch_app(tmp_path, approve=False) as app:
+        app.session.mode = "accept-edits"
+        for folder in (link, tmp_path / "other"):
+            await app.call("Read", {"file_path": str(folder / "file.txt")})
+        app.bus.subscribe(turn, kinds=("call_started",))
+        await app.call(tool, {"file_path": str(link / "file.txt"), **args})
+    assert (tmp_path / "other/file.txt").read_text() == "old\n"
+    assert (tmp_path / "plain/file.txt").read_text() == "new\n"

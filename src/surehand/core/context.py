@@ -81,6 +81,7 @@ class ToolContext:
         "_report",
         "afterwards",
         "holds",
+        "leads",
         "loop",
         "make_call",
         "options",
@@ -114,6 +115,8 @@ class ToolContext:
         """Makes the calls of this call, through the door; set by the executor."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where calls are made; set by the executor."""
+        self.leads: dict[str, str] = {}
+        """Path → where it led when the policy judged it: a link turned round since leads the call nowhere else."""
         self.holds: frozenset[str] = frozenset()
         """The resources this call holds while it runs."""
         self.unasked = False

@@ -95,10 +95,16 @@ class Permissions:
         effects: Sequence[Effect] | None = [] if read_only else None
         if tool.effects is not None:
             effects = tool.effects(args, ctx)
-        return self._request(tool, ctx.session, read_only, effects, ctx.served.source)
+        return self._request(tool, ctx.session, read_only, effects, ctx.served.source, ctx.leads)
 
     def _request(
-        self, tool: Tool, session: Session, read_only: bool, effects: Sequence[Effect] | None, source: str
+        self,
+        tool: Tool,
+        session: Session,
+        read_only: bool,
+        effects: Sequence[Effect] | None,
+        source: str,
+        leads: dict[str, str] | None = None,
     ) -> Request:
         settings = session.settings.tools.get(tool.name)
         # A tool that always only reads and still says that it asks means that; one for which it is a matter of the
@@ -122,6 +128,7 @@ class Permissions:
             source=source,
             tool_settings=settings.permissions if settings else None,
             confined=session.confined,
+            leads=leads,
         )
 
     async def decide(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Decision:

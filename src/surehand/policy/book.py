@@ -122,7 +122,10 @@ class Matching:
 
     def resolve(self, path: str) -> ResolvedPath:
         """Return the place a path stands for; of many paths, where their folders lead is asked once for each folder."""
-        return self._place or self.roots.resolve(path, self._folders)
+        place = self._place or self.roots.resolve(path, self._folders)
+        if self.request.leads is not None:
+            self.request.leads[path] = place.real
+        return place
 
     @cached_property
     def trusted_files(self) -> frozenset[str]:

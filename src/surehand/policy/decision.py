@@ -40,6 +40,8 @@ class Request:
     """Whether nothing outside the roots may be changed, whatever rules allow."""
     always_asks: bool = False
     """Whether the tool declares that it asks although it only reads."""
+    leads: dict[str, str] | None = None
+    """Where the judgement writes down the place each path was judged at, for the tool to go there."""
 
     @property
     def names(self) -> tuple[str, ...]:

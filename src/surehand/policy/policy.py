@@ -130,6 +130,8 @@ class Policy:
         if not isinstance(effect, _PATHS) or effect.recursive:
             return self._judge_effects(request)
         place, reads = self.roots(request).resolve(effect.path), isinstance(effect, ReadPath)
+        if request.leads is not None:
+            request.leads[effect.path] = place.real
         if reads and has_other_names(place):  # which ones is looked for on the disk
             return self._judge_effects(request)
         key = (

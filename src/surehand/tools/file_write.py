@@ -34,6 +34,7 @@ from surehand.files.paths import (
     is_beneath,
     open_folder,
     os_failure,
+    plain_name,
     readable_roots,
     real_path,
     refuse_special,
@@ -118,7 +119,7 @@ class FileWrite:
         self.edits = edits
         self.content = content
         """The whole new content (Write), or None for edits."""
-        self.path = ctx.resolve(file_path)
+        self.path = plain_name(ctx.resolve(file_path))
         self.roots, self.real = locate(ctx, self.path)
         self.folder_path, self.name = os.path.split(self.real)
         self.folder = -1
@@ -479,7 +480,8 @@ def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
 
     Resolved once for a call: a link changed between the judgement and the write does not redirect the write.
     """
-    return ctx.once(f"where {path}", lambda: (readable_roots(ctx, path), real_path(path)))
+    judged = ctx.leads.get(path, "")
+    return ctx.once(f"where {path}\0{judged}", lambda: (readable_roots(ctx, path), judged or real_path(path)))
 
 
 @contextmanager
