@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.files.protected_paths import git_paths, inside, within
 from surehand.git.protected_files import git_dirs_touched
 from surehand.sandbox import protocol
@@ -95,7 +94,7 @@ class ChangeCollector:
                 lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.profile.roots))))
             # Without a word of its supervisor, which was killed, the list it wrote as it went says what was changed.
             note = "" if facts is not None else INTERRUPTED
-            who = replace(Author.of(ctx, self.tool, self.description), note=note)
+            who = replace_values(Author.of(ctx, self.tool, self.description), note=note)
             history, progress = ctx.session.keep(HISTORY), _make_progress(ctx)
             try:
                 recorded = record(history, log, who, lost, progress)
@@ -167,4 +166,4 @@ def _add_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded
     from surehand.history.command_changes import Recorded  # lazy: command_changes, 25 ms
 
     recorded = recorded or Recorded("", ())
-    return replace(recorded, put_back=(*paths, *recorded.put_back))
+    return replace_values(recorded, put_back=(*paths, *recorded.put_back))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from surehand.core.frozen import replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic, simple
 from surehand.shell.path_lists import find_listed_paths
@@ -57,7 +57,7 @@ def _pipeline(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         heeds_names = False  # errors come with the names
     for position, part in enumerate(parts):
         before = len(walk.found)
-        walk.statement(part, scope.copy(), replace(context, position=position, fed=fed, listed=names))
+        walk.statement(part, scope.copy(), replace_values(context, position=position, fed=fed, listed=names))
         last = walk.found[-1] if walk.found else None
         fed = simple.text_printed_by(last) if last else None
         # A function prints more than its last command does.
@@ -92,7 +92,7 @@ def _subshell(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 def _time_clause(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     inner = child(node, "Stmt")
     walk.keep((Word("time"),), scope, context, wraps=wrapper_of("time"))  # in a pipeline it is the program, no keyword
-    there = replace(context, wrappers=(*context.wrappers, "time"))
+    there = replace_values(context, wrappers=(*context.wrappers, "time"))
     return walk.statement(inner, scope, there) if inner else staying(scope.directories)
 
 
@@ -152,10 +152,10 @@ def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     if name := _name_read(node, context):
         walk.statements(children(node, "Cond"), scope, context.inside())
         listed = [
-            each if each.literal else replace(each, text=f"${name}", path=each.path or each.text)
+            each if each.literal else replace_values(each, text=f"${name}", path=each.path or each.text)
             for each in context.listed
         ]
-        return _rounds(walk, node, name, listed, scope, replace(context, listed=()))
+        return _rounds(walk, node, name, listed, scope, replace_values(context, listed=()))
 
     def once(branch: Scope) -> Directories:
         flow = walk.statements(children(node, "Cond"), branch, context.inside())

@@ -6,8 +6,8 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
+from surehand.core.frozen import replace_values
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.shell.word import Word
@@ -82,7 +82,7 @@ def looked_at(word: Word, directories: Sequence[str | None]) -> Word:
         for directory in directories
     ):
         return word
-    return replace(word, no_flag=True)
+    return replace_values(word, no_flag=True)
 
 
 def _expand(pattern: str) -> list[str] | None:

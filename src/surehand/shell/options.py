@@ -22,7 +22,6 @@ more that one program has: `_judge_operands` in `verdict.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from surehand.core.frozen import frozen
@@ -46,15 +45,17 @@ class Flags:
     all_harmless: bool
 
 
-@dataclass(slots=True)
 class Parsed:
     """The words of a command told apart. `unknown` holds the words that no known option explains."""
 
-    options: list[tuple[str, Word | None]] = field(default_factory=list[tuple[str, Word | None]])
-    operands: list[Word] = field(default_factory=list[Word])
-    unknown: list[Word] = field(default_factory=list[Word])
-    read: list[Word] = field(default_factory=list[Word])
-    used: int = 0
+    __slots__ = ("operands", "options", "read", "unknown", "used")
+
+    def __init__(self) -> None:
+        self.options: list[tuple[str, Word | None]] = []
+        self.operands: list[Word] = []
+        self.unknown: list[Word] = []
+        self.read: list[Word] = []
+        self.used = 0
 
     def has(self, *wanted: str) -> bool:
         """Whether one of the named options was given (`"-n"`, `"--lines"`)."""

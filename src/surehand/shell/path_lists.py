@@ -14,8 +14,8 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from surehand.core.frozen import replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import globs, options, read_only
 from surehand.shell.programs import program_of, wrapper_of
@@ -41,7 +41,7 @@ def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
         links = [Word(each) for each in _links_listed(found, folders)]
         many: Many = "split" if splits else "names"
         below = [each for word in words for each in _list_below(word, _picked_names(found, word))]
-        return (*(replace(each, many=many, no_flag=not splits) for each in below), *links)
+        return (*(replace_values(each, many=many, no_flag=not splits) for each in below), *links)
     passes = program.keeps_lines is not None and not verdict.reads and program.keeps_lines(call)
     return found.context.listed if passes else ()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
 from surehand.shell.plain import Node
@@ -19,16 +18,27 @@ from surehand.shell.wrappers import Wrapper
 Directories: TypeAlias = tuple[str | None, ...]
 
 
-@dataclass(slots=True)
 class Scope:
     """The state of one shell process; a subshell works on a copy."""
 
-    directories: Directories
-    variables: dict[str, Word | None] = field(default_factory=dict[str, Word | None])
-    functions: dict[str, tuple[Node | None, ...]] = field(default_factory=dict[str, "tuple[Node | None, ...]"])
-    """The bodies that a name may have; `None` among them where it may also be no function, but a program."""
-    left: Directories = (None,)
-    """Where `cd -` may lead; empty where the shell has been in no other directory yet."""
+    __slots__ = ("directories", "functions", "left", "variables")
+
+    def __init__(
+        self,
+        directories: Directories,
+        variables: dict[str, Word | None] | None = None,
+        functions: dict[str, tuple[Node | None, ...]] | None = None,
+        left: Directories = (None,),
+    ) -> None:
+        self.directories = directories
+        self.variables = {} if variables is None else variables
+        self.functions = {} if functions is None else functions
+        """The bodies that a name may have; `None` among them where it may also be no function, but a program."""
+        self.left = left
+        """Where `cd -` may lead; empty where the shell has been in no other directory yet."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scope) and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     def copy(self) -> Scope:
         """Return a scope of its own with the same values."""
@@ -77,7 +87,7 @@ class Scope:
 
 def keep_under(word: Word, name: str) -> Word:
     """Return a word as it is kept under a name: what it was written as, and would mean elsewhere, is not kept."""
-    return replace(word, text=name) if word.kind == "opaque" and not word.number else word
+    return replace_values(word, text=name) if word.kind == "opaque" and not word.number else word
 
 
 _NO_FUNCTION: tuple[Node | None, ...] = (None,)
@@ -150,12 +160,14 @@ class Context:
 
     def inside(self) -> Context:
         """The context of a command inside a compound command here."""
-        return replace(self, depth=self.depth + 1)
+        return replace_values(self, depth=self.depth + 1)
 
     def of_started(self, *wrappers: str) -> Context:
         """The context of a command that another one here starts."""
         wrapped = (*self.wrappers, *wrappers)
-        return replace(self, depth=self.depth + 1, nested=True, position=0, fed=None, listed=(), wrappers=wrapped)
+        return replace_values(
+            self, depth=self.depth + 1, nested=True, position=0, fed=None, listed=(), wrappers=wrapped
+        )
 
 
 @frozen

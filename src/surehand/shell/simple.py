@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from surehand.core.frozen import replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import globs, options
 from surehand.shell.options import names
@@ -127,7 +127,7 @@ def _call_body(walk: Walk, body: Node, words: tuple[Word, ...], scope: Scope, co
         del scope.variables[name]
     passed = [(states, len(states)) for states in walk.passed]
     before, walk.returned = walk.returned, []
-    flow = walk.statement(body, scope, replace(context.inside(), fed=None))
+    flow = walk.statement(body, scope, replace_values(context.inside(), fed=None))
     returned, walk.returned = walk.returned, before
     for name in walk.unset & hidden.keys():  # `unset` brings out the caller's, which is then assigned to
         del hidden[name]
@@ -165,7 +165,7 @@ def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope
     if inner.problem:
         walk.fault(inner.problem)
         return staying((None,))
-    there = replace(
+    there = replace_values(
         context,
         depth=context.depth + 1,
         wrappers=(*context.wrappers, name),
@@ -173,7 +173,7 @@ def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope
         open_ended=context.open_ended or wrapper.adds_words,
     )
     if name == "xargs" and inner.words and (complete := add_listed_paths(inner.words, words[1:], context.listed)):
-        inner.words, there = complete, replace(there, open_ended=context.open_ended, listed=())
+        inner.words, there = complete, replace_values(there, open_ended=context.open_ended, listed=())
     if inner.script is not None:
         _run_text(walk, inner.script, scope, there, name)
     if not inner.words:

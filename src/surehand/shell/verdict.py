@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from surehand.core.secrets import is_secret
 from surehand.shell import options
@@ -12,15 +11,26 @@ from surehand.shell.options import Flags, Parsed
 from surehand.shell.word import Word
 
 
-@dataclass(slots=True)
 class Verdict:
     """Why a command is no read (empty: it is one), and the files its words make it read."""
 
-    problem: str = ""
-    reads: tuple[Word, ...] = ()
-    recursive: bool = False
-    follows: bool = False  # what is read below a folder is read through its links, too
-    unreadable: bool = False  # the problem is one of what cannot be known
+    __slots__ = ("follows", "problem", "reads", "recursive", "unreadable")
+
+    def __init__(
+        self,
+        problem: str = "",
+        reads: tuple[Word, ...] = (),
+        recursive: bool = False,
+        follows: bool = False,
+        unreadable: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.reads = reads
+        self.recursive = recursive
+        self.follows = follows
+        """What is read below a folder is read through its links, too."""
+        self.unreadable = unreadable
+        """The problem is one of what cannot be known."""
 
 
 def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[str, ...] = ()) -> Verdict:

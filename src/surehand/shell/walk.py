@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
+from surehand.core.frozen import replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
@@ -200,7 +200,8 @@ class Walk:
             scope.forget_differences(before)
             flow = Flow(flow.success, union(flow.failure, before.directories))
         for states in self.passed:
-            states.append(replace(scope.copy(), directories=flow.either or scope.directories))
+            states.append(state := scope.copy())
+            state.directories = flow.either or scope.directories
         return Flow(flow.failure, flow.success) if node.get("Negated") else flow
 
     def _command(self, node: Node, scope: Scope, context: Context) -> Flow:
@@ -222,7 +223,7 @@ class Walk:
         if words:
             for name, _ in assigns:  # to a shell that keeps to POSIX, `x=1 :` sets it for good
                 scope.variables[name] = None
-            there = replace(context, assigns=context.assigns + assigns) if assigns else context
+            there = replace_values(context, assigns=context.assigns + assigns) if assigns else context
             return simple.run(self, tuple(words), scope, there)
         for name, value in assigns:
             self.assign(name, value, scope)
@@ -307,14 +308,16 @@ class Walk:
             op: str = node["Op"]
             if op[0] == "<" and text(node, "N") in ("", "0"):
                 # Its input is no more what the command before it lists.
-                context = replace(context, listed=self._listing(node["Word"], scope, context) if op == "<" else ())
+                context = replace_values(
+                    context, listed=self._listing(node["Word"], scope, context) if op == "<" else ()
+                )
             if op in ("<<", "<<-"):
                 parts = children(child(node, "Word"), "Parts")
                 quoted = any(part["Type"] != "Lit" or "\\" in part.get("Value", "") for part in parts)
-                context = replace(context, fed=self.decoder.heredoc(node.get("Hdoc"), quoted, scope.variables))
+                context = replace_values(context, fed=self.decoder.heredoc(node.get("Hdoc"), quoted, scope.variables))
                 self._keep_redirect(node, op, self.decoder.value(node["Word"], {}), scope)
             elif op == "<<<":
-                context = replace(context, fed=self.decoder.value(node["Word"], scope.variables))
+                context = replace_values(context, fed=self.decoder.value(node["Word"], scope.variables))
                 self._keep_redirect(node, op, context.fed or Word(""), scope)
             else:
                 self._redirection(node, op, scope)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic
 from surehand.shell.plain import Node
@@ -110,7 +109,7 @@ class Decoder:
         if any(isinstance(atom, Piece) and atom.kind == "opaque" for atom in atoms):
             opaque = self._opaque(node, _certain(atoms), _many(atoms))
             rest = [atom for atom in atoms if not isinstance(atom, Piece) or atom.text or atom.kind == "opaque"]
-            return replace(opaque, number=all(isinstance(atom, Piece) and atom.number for atom in rest))
+            return replace_values(opaque, number=all(isinstance(atom, Piece) and atom.number for atom in rest))
         text = "".join(atom if isinstance(atom, str) else atom.text for atom in atoms)
         if _globs(atoms) and not in_assignment:
             return Word(text, "glob", _certain(atoms), many=_many(atoms) or "names")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from surehand.core.frozen import frozen
@@ -32,15 +31,24 @@ class Wrapper:
     directory: tuple[str, ...] = ()  # options that change the directory
 
 
-@dataclass(slots=True)
 class Unwrapped:
     """What a wrapper runs: the words of a command or the text of a script."""
 
-    words: tuple[Word, ...] = ()
-    script: Word | None = None
-    assigns: tuple[tuple[str, Word], ...] = ()
-    directory: Word | None = None
-    problem: str = ""
+    __slots__ = ("assigns", "directory", "problem", "script", "words")
+
+    def __init__(
+        self,
+        words: tuple[Word, ...] = (),
+        script: Word | None = None,
+        assigns: tuple[tuple[str, Word], ...] = (),
+        directory: Word | None = None,
+        problem: str = "",
+    ) -> None:
+        self.words = words
+        self.script = script
+        self.assigns = assigns
+        self.directory = directory
+        self.problem = problem
 
 
 def unwrap(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import input_prompts
@@ -32,12 +31,14 @@ _HERE: Final = ("://localhost", "://127.", "://[::1]", "://0.0.0.0", "file://")
 """How an address that needs no network is written."""
 
 
-@dataclass(slots=True)
 class Outcome:
     """How a command ended, filled in step by step: a cancelled one has changes to record, too."""
 
-    ended: Ended | None = None
-    note: str = ""
+    __slots__ = ("ended", "note")
+
+    def __init__(self, ended: Ended | None = None, note: str = "") -> None:
+        self.ended = ended
+        self.note = note
 
 
 @frozen

@@ -9,8 +9,8 @@ code of the project whatever its settings say (`pytest --version`, `mvn -v`, `uv
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from surehand.core.frozen import replace_values
 from surehand.shell.programs.packages import PIP
 from surehand.shell.programs.record import Form, Program
 from surehand.shell.word import Word
@@ -81,7 +81,7 @@ PROGRAMS: tuple[Program, ...] = (
             forms=(
                 Form("-VV"),
                 Form("-m json.tool", _JSON_TOOL),
-                *(replace(form, words=f"-m pip {form.words}") for form in PIP),
+                *(replace_values(form, words=f"-m pip {form.words}") for form in PIP),
             ),
             version="--version --help -V", obeys_folder=True,
             runs=("python -V", "python3.12 -VV", "python3 -m json.tool a.json", "python -m pip list"),
