@@ -47,11 +47,12 @@ from surehand.files.text import (
     with_feeds,
 )
 from surehand.history.read_contents import SEEN
-from surehand.tools.file_write import SIZE_LIMIT_BYTES, FileWrite, Replace
+from surehand.tools.file_write import FileWrite, Replace
 
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
 _DIFF_LINES: Final = 120
+_SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
 """How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
 _LONGEST_BOM: Final = 4
@@ -157,9 +158,9 @@ def is_plain_file(write: FileWrite) -> Problem | None:
         return Problem(5, f"{write.special.message}.", write.special.hint, {"reason": "special"})
     if write.status is None:
         return None
-    if write.status.st_size > SIZE_LIMIT_BYTES:
+    if write.status.st_size > _SIZE_LIMIT_BYTES:
         size = f"{write.status.st_size / 1e9:.1f} GB"
-        message = f"{write.path} has {size}; files up to {SIZE_LIMIT_BYTES // 2**30} GB can be edited."
+        message = f"{write.path} has {size}; files up to {_SIZE_LIMIT_BYTES // 2**30} GB can be edited."
         return Problem(5, message, "Use Bash (sed, a script) for it.", {"reason": "size"})
     write.read()
     if write.reuse_checks():

@@ -63,14 +63,12 @@ if TYPE_CHECKING:
     from surehand.core.tool import Preview
     from surehand.tools.edit_checks import Check
 
-_LOOKED: Final = "looked at"
 _HELD_WHILE_ASKED_BYTES: Final = 256 * 1024
 """The largest file whose content stays in memory while somebody is asked about its change, however long."""
 _HELD_LARGER_S: Final = 1.0
 """How long that of a larger one does: for the answer of a program, not of a person."""
 _PLACES_WHILE_ASKED: Final = 1000
 """The most places found in a larger file that are remembered meanwhile."""
-SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 
 
 @frozen
@@ -196,7 +194,7 @@ class FileWrite:
     @property
     def looked(self) -> list[FileWrite]:
         """The write of this call that its check has looked at, if it did."""
-        return self.ctx.once(_LOOKED, list[FileWrite])
+        return self.ctx.once("looked at", list[FileWrite])
 
     def preview(self, checks: tuple[Check, ...]) -> Preview:
         """Say exactly what would change; nothing is written."""
@@ -476,21 +474,14 @@ class FileWrite:
 
 
 def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
-    """Return the roots to open a path beneath, and where it leads.
-
-    Resolved once for a call: a link changed between the judgement and the write does not redirect the write.
-    """
+    """Return the roots to open a path beneath, and where it led when it was judged: a link turned since counts not."""
     judged = ctx.leads.get(path, "")
     return ctx.once(f"where {path}\0{judged}", lambda: (readable_roots(ctx, path), judged or real_path(path)))
 
 
 @contextmanager
 def _lock_folder(write: FileWrite) -> Generator[None]:
-    """Hold the lock of the file's folder, making the folder where it is missing.
-
-    A call that is given up, or undone, takes the folders back that it had made, perhaps just those this one waits in: a
-    folder that is gone once its lock is taken is made again.
-    """
+    """Hold the lock of the file's folder, making the folder where it is missing, or gone once its lock is taken."""
     make = write.makes_folders
     for _ in range(ATTEMPTS):
         if not write.enter_folder(make=make):
