@@ -31,6 +31,17 @@ LISTED = (
     '"${x:-a}"',
     '"${y%b}"',
     "$(wc -l < n)",
+    '"${@:2}"',
+    '"${l[@]:1}"',
+    '"${m[k]}"',
+    '"${m[$x]}"',
+    '"${BASH_REMATCH[1]}"',
+    '"${x/a/b}"',
+    '"${y^^}"',
+    "$*",
+    "${l[-1]}",
+    "$_",
+    "$(basename d/$x)",
 )
 WORDS = ("$x", "$y", '"$x"', "${z}", "a", "b", "d/$x", "./$y", "{a,b}", "[ab]", '"$y"')
 LISTS = ("a b", "a", "$x b", "[ab]", "*", "$(echo a b)", "d .", "{a,b}")
@@ -48,7 +59,7 @@ class Maker:
 
     def grown_script(self, runs: Callable[[str], bool]) -> str:
         """Return a script of which `runs` says that it would run, with functions that are called."""
-        script = "x=a; y=b; z=c; l=(a b); set -- b c; f() { cat a; }; g() { cat b; }"
+        script = "x=a; y=b; z=c; l=(a b); declare -A m=([k]=a); set -- b c; f() { cat a; }; g() { cat b; }"
         for _ in range(16):
             kinds = (
                 self._listing_statement,
@@ -70,6 +81,12 @@ class Maker:
             f"read -a{pick(('l', 'x', ' l'))} <<< {pick(VALUES)}", f"pushd -n d && cat {pick(LISTED)}", "cd -",
             f"cd d && cat {pick(LISTED)}", f"f {words} && cat {pick('abc')}", "set -e pipefail", "/bin/shift", "cd d",
             f"l=({words} $((1/0)))", f"{{ {name}=c; cd e; }} < n && cat a", f"for {name}; do cat ${name}; done",
+            f"m[{pick(('k', '$x', 'b'))}]={pick(LISTED)}", f"declare -A m=([k]={pick(VALUES)})",
+            f"[[ {name}b =~ (.) ]]",
+            f"case ${name} in a) {name}=c;{pick((';', '&', ';&'))} *) cat ${name};; esac", f"{name}=b f {words}",
+            f"{name}+={pick('abc')}",
+            f"for {name} in {words} a; do cat ${name}; {pick(('break', 'continue', 'shift'))}; done",
+            f"export {name}={pick(VALUES)}", f"mapfile -t l <<< {pick(VALUES)}", "popd", f"set -u; cat ${name}",
         )  # fmt: skip
         return pick(forms)
 
@@ -82,7 +99,8 @@ class Maker:
             ("", "return; ", "[ -f n ] || return; ", "[ -f n ] && return; ", "if [ -f a ]; then return 0; fi; ")
         )
         body = f"{first}{inner()}; {leaves}{inner()}"
-        return f"{pick('fg')}() {{ {body}; }}; {inner()}; {pick('fg')} {pick('abc')} && {inner()}"
+        opened, closed = pick((("{", "}"), ("{", "}"), ("(", ")")))
+        return f"{pick('fg')}() {opened} {body}; {closed}; {inner()}; {pick('fg')} {pick('abc')} && {inner()}"
 
     def _block(self, depth: int) -> str:
         return "; ".join(self._statement(depth) for _ in range(self._chance.randint(1, 3)))
