@@ -583,17 +583,9 @@ def _put_or_abandon(
 
 
 def _put(write: FileWrite, pending: Pending, meanwhile: Callable[[], object]) -> os.stat_result:
-    folder, name, parts, wanted = write.folder, write.name, write.parts, write.ctx.check_wanted
-    temporary = pending.temporary
-
-    def register_discard() -> None:
-        write.ctx.discard_with(lambda: discard(folder, temporary))
-
-    def before_flush() -> None:
-        register_discard()  # again: whoever gave the call up before the file was there has found none
-        meanwhile()
-
-    register_discard()
-    if write.exists:
-        return replace_file(folder, name, temporary, parts, write.fd, check_wanted=wanted, meanwhile=before_flush)
-    return create_file(folder, name, temporary, parts, None, check_wanted=wanted, meanwhile=before_flush)
+    folder, name, parts, temporary = write.folder, write.name, write.parts, pending.temporary
+    prepare = partial(write.ctx.discard_with, partial(discard, folder, temporary))
+    prepare()  # and again with the file there, as who gave the call up in between has found none
+    put = partial(replace_file, like=write.fd) if write.exists else partial(create_file, mode=None)
+    wanted = write.ctx.check_wanted
+    return put(folder, name, temporary, parts, check_wanted=wanted, meanwhile=lambda: (prepare(), meanwhile()))
