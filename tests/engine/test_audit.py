@@ -190,6 +190,22 @@ def test_a_crash_at_the_very_first_record_breaks_nothing(tmp_path: Path) -> None
     assert verify(str(tmp_path)).ok
 
 
+def test_a_head_that_the_kernel_writes_in_parts_is_written_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+
+    def write_half(descriptor: int, data: bytes, at: int) -> int:
+        return write(descriptor, data[: len(data) // 2 or 1], at)
+
+    monkeypatch.setattr(os, "pwrite", write_half)
+    for _ in range(2):
+        audit = Audit(str(tmp_path))
+        audit.append({"kind": "call"})
+        audit.close()
+    assert verify(str(tmp_path)).ok
+
+
 def test_rotation_sets_files_aside_and_the_chain_goes_on(tmp_path: Path) -> None:
     filled(tmp_path, 30, limit_bytes=1000)
     assert len(segments(str(tmp_path))) > 2

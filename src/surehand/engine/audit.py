@@ -89,7 +89,7 @@ class Audit:
         try:
             new = not os.fstat(self._log).st_size and not segments(self.folder)
             if new and not os.fstat(self._head).st_size:
-                os.pwrite(self._head, _head_line(0, GENESIS), 0)
+                _write_head(self._head, 0, GENESIS)
         finally:
             fcntl.flock(self._head, fcntl.LOCK_UN)
 
@@ -254,7 +254,7 @@ class Audit:
         except OSError:
             os.ftruncate(self._log, self._size)  # all or none: no half of a line stays
             raise
-        os.pwrite(self._head, _head_line(number, digest), 0)
+        _write_head(self._head, number, digest)
         self._last = (number, digest)
         self._size += len(data)
 
@@ -351,8 +351,10 @@ def _parse_position(line: str | bytes) -> tuple[int, str] | None:
         return None
 
 
-def _head_line(number: int, digest: str) -> bytes:
-    return f"{number:020} {digest}\n".encode()
+def _write_head(descriptor: int, number: int, digest: str) -> None:
+    line, done = f"{number:020} {digest}\n".encode(), 0
+    while done < len(line):  # half of a head would name a record that never was
+        done += os.pwrite(descriptor, line[done:], done)
 
 
 def _read_head(descriptor: int) -> tuple[int, str] | None:
