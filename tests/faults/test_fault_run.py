@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pytest
 from tests.faults import tracing
-from tests.faults.tracing import KILL, Call, Decision
+from tests.faults.tracing import KILL, KILL_CALLER, Call, Decision
 
 from surehand import Settings, Surehand
 from surehand.cli.main import main as command_line
@@ -51,6 +51,9 @@ FAULTS: Final[dict[str, tuple[int, set[str]]]] = {
     "EMFILE": (errno.EMFILE, _DESCRIPTORS),
     "EINTR": (errno.EINTR, _WAITS),
 }
+
+NO_NEW_PRIVS: Final = 38
+"""What a supervisor asks of the kernel just before it is ready."""
 
 
 @dataclass
@@ -345,3 +348,22 @@ def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path:
         scene = run._scene()
         tracing.trace(lambda scene=scene: act(scene, steps), decide)
         check(scene, steps)
+
+
+def test_a_command_whose_supervisor_dies_while_it_gets_ready_fails_at_once_and_the_next_one_runs(
+    tmp_path: Path,
+) -> None:
+    command = Step("Bash", {"command": "echo made > made.txt", "timeout": 20_000}, {"made.txt": b"made\n"})
+    act, steps = DOORS["command"][0], (command, command)
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run._scene(), "command")  # what the system can do is tried by processes of their own, once
+
+    def decide(call: Call) -> Decision:
+        return KILL_CALLER if not call.is_main and call.name == "prctl" and call.args[0] == NO_NEW_PRIVS else None
+
+    scene = run._scene()
+    assert tracing.trace(lambda: act(scene, steps), decide).hit == "kill caller a child at prctl"
+    first, second = scene.told()
+    assert not first["ok"]
+    assert "the process that watched over it was killed" in first["output"]
+    assert second["ok"], second

@@ -4,8 +4,9 @@
     opened = trace(main, note=lambda call: call.text(1) if call.name == "openat" else "").noted
 
 `decide` is asked before each call and answers None (go on), KILL (end the program as `kill -9` does; its children
-live on and are followed to their end) or an errno, with which the call fails without being made. `Call` tells who
-makes it, its number, its arguments, and can read texts and buffers out of the memory of the caller.
+live on and are followed to their end), KILL_CALLER (end whoever makes the call: the launcher, a supervisor, a command)
+or an errno, with which the call fails without being made. `Call` tells who makes it, its number, its arguments, and can
+read texts and buffers out of the memory of the caller.
 
 The tracer is a process of its own, so that only what it traces is waited for. Nothing outlives it.
 """
@@ -37,13 +38,14 @@ _ENTRY = 1
 _PRSTATUS, _ARM_SYSTEM_CALL = 1, 0x404
 
 KILL: Final = "kill"
-Decision: TypeAlias = Literal["kill"] | int | None
+KILL_CALLER: Final = "kill caller"
+Decision: TypeAlias = Literal["kill", "kill caller"] | int | None
 
 # The calls that tests name or fail, by number: x86_64 has names of its own for old ones, aarch64 only the new.
 _X86_64: Final = {
     0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 9: "mmap", 17: "pread64",
     18: "pwrite64", 20: "writev", 21: "access", 22: "pipe", 32: "dup", 33: "dup2", 40: "sendfile", 41: "socket",
-    42: "connect", 44: "sendto", 133: "mknod", 259: "mknodat",
+    42: "connect", 44: "sendto", 157: "prctl", 133: "mknod", 259: "mknodat",
     53: "socketpair", 56: "clone", 57: "fork", 58: "vfork", 59: "execve", 61: "wait4", 72: "fcntl", 73: "flock",
     74: "fsync", 75: "fdatasync", 76: "truncate", 77: "ftruncate", 78: "getdents", 82: "rename", 83: "mkdir",
     84: "rmdir", 85: "creat", 86: "link", 87: "unlink", 88: "symlink", 89: "readlink", 90: "chmod", 91: "fchmod",
@@ -56,7 +58,7 @@ _X86_64: Final = {
 _AARCH64: Final = {
     63: "read", 64: "write", 56: "openat", 57: "close", 80: "fstat", 222: "mmap", 67: "pread64", 68: "pwrite64",
     66: "writev", 23: "dup", 71: "sendfile", 198: "socket", 203: "connect",
-    206: "sendto", 33: "mknodat", 199: "socketpair", 220: "clone", 221: "execve",
+    206: "sendto", 167: "prctl", 33: "mknodat", 199: "socketpair", 220: "clone", 221: "execve",
     260: "wait4", 25: "fcntl", 32: "flock", 82: "fsync", 83: "fdatasync", 45: "truncate", 46: "ftruncate",
     81: "sync", 98: "futex", 61: "getdents64", 115: "clock_nanosleep", 34: "mkdirat", 79: "newfstatat",
     35: "unlinkat", 38: "renameat", 37: "linkat", 36: "symlinkat", 78: "readlinkat", 53: "fchmodat", 52: "fchmod",
@@ -311,9 +313,9 @@ class _Tracer:
         if decision is None:
             return
         where = "the program" if call.is_main else "a child"
-        if decision == KILL:
-            self._seen.hit = f"{KILL} {where} at {call.name}"
-            os.kill(self._main, signal.SIGKILL)
+        if isinstance(decision, str):
+            self._seen.hit = f"{decision} {where} at {call.name}"
+            os.kill(self._main if decision == KILL else self._groups.get(thread, thread), signal.SIGKILL)
             return
         self._seen.hit = f"{errno.errorcode[decision]} {where} at {call.name}"
         self._failing[thread] = decision

@@ -173,6 +173,10 @@ class Launcher:
             self._fewest_idle = len(self._idle)
             self._resting = self._loop.call_later(REST_S, self._rest)
 
+    def take_waiting(self) -> Run | None:
+        """Return the run that would have had the supervisor that died while it got ready: no other one is coming."""
+        return self._waiting.popleft() if len(self._waiting) > self._coming else None
+
     def lose(self, supervisor: Supervisor) -> None:
         """A supervisor is gone, or not needed any more."""
         self._supervisors.discard(supervisor)
@@ -271,6 +275,7 @@ class Supervisor:
         self._launcher = launcher
         self._line = messages.end(line)
         self._command: Any = None
+        self._was_ready = False
         self._closed = False
         self._line.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -306,6 +311,7 @@ class Supervisor:
         match received:
             case ("ready",), commands:
                 self._command = messages.end(commands[0]) if commands else None
+                self._was_ready = True
                 self._launcher.offer(self)
             case ("ended", report), _:
                 self.run = None
@@ -324,6 +330,8 @@ class Supervisor:
             case _:
                 self.run = self.meant = None
                 self._launcher.lose(self)
+                if run is None and not self._was_ready:
+                    run = self._launcher.take_waiting()
                 if run is not None:
                     run.fail("the process that watched over it was killed")
 
