@@ -11,8 +11,7 @@ from typing import Any
 from notes import TOOLS
 
 from surehand import Surehand
-from surehand.mcp.server.serving import Serving
-from surehand.mcp.server.stdio import serve_stdio
+from surehand.mcp.server.serving import Serving, serve_stdio
 
 
 def open_app(approver: Any, workspace: str | None) -> Surehand:

@@ -11,7 +11,7 @@ import sys
 from notes import TOOLS
 
 from surehand import Surehand
-from surehand.mcp.claude_sdk import Application
+from surehand.integrations.claude_sdk import Application
 
 
 async def main(prompts: list[str]) -> None:

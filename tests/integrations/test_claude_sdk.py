@@ -151,12 +151,6 @@ async def test_a_modules_tool_with_a_name_of_the_sdks_own_is_warned_of(workspace
         assert application.options().disallowed_tools == ["Bash", "Edit", "Grep", "Read"]
 
 
-async def test_the_old_name_of_the_module_still_works() -> None:
-    from surehand.mcp.claude_sdk import Application as Old
-
-    assert Old is Application
-
-
 async def test_a_tool_of_the_sdk_goes_through_our_door(workspace: Path) -> None:
     @sdk_tool("book", "Book seats.", {"seats": int})
     async def book(args: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from surehand import Settings, Surehand, ToolFailure, tool
 from surehand.core.errors import SettingsError
 from surehand.core.settings import McpServerSettings, PermissionSettings
 from surehand.integrations.claude_sdk import Application, stream_of
-from surehand.mcp.modules import create_mcp_servers
+from surehand.mcp.server.serving import create_mcp_servers
 from surehand.testing import Says
 
 

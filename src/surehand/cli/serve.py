@@ -142,7 +142,7 @@ def _serving(options: Namespace) -> Any:
 
 
 async def _stdio(options: Namespace) -> int:
-    from surehand.mcp.server.stdio import serve_stdio  # lazy: mcp, 900 ms
+    from surehand.mcp.server.serving import serve_stdio  # lazy: mcp, 900 ms
 
     serving = _serving(options)
     if sys.stdin.isatty():

@@ -34,7 +34,7 @@ from surehand.engine.executor import Executor
 from surehand.integrations.toolbox import CHANGED, Toolbox, bind_approval, wrap_tool
 from surehand.mcp.client.config import Configured, expand_variables
 from surehand.mcp.client.servers import Servers
-from surehand.mcp.modules import AppWithRegistry, ModuleServer, create_mcp_servers, create_tools_server
+from surehand.mcp.server.serving import AppWithRegistry, ModuleServer, create_mcp_servers, create_tools_server
 from surehand.policy.approvals import Answer, Approver, Question, ask_approver, digest
 from surehand.policy.policy import Decision, Policy
 

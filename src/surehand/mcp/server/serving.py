@@ -3,6 +3,9 @@
     serving = Serving(open_app)          # `open_app(approver, workspace)` opens an application for a client
     await serve_stdio(serving.server)    # or `http_app(serving, door)`
 
+    servers = create_mcp_servers(app)    # its modules of custom tools, as servers in this process
+    servers["calculator"].instance       # a server of the `mcp` SDK, for anything that takes one
+
 Built on the SDK's low-level server, which speaks both eras of the protocol.
 """
 
@@ -13,7 +16,9 @@ import json
 import secrets
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import anyio
 import mcp_types as types
@@ -25,15 +30,20 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsListChanged
 
-from surehand.core.call import new_id
+from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.events import Progress
 from surehand.core.frozen import replace_values
+from surehand.core.names import full_name, provider_safe
 from surehand.core.schema import Schema
+from surehand.core.tool import ToolInfo
 from surehand.mcp import convert
+from surehand.mcp.lines import PIECE_BYTES, Lines
 from surehand.mcp.server.calls import GATHER_S, ClientCall, Gather, Listing, Log, is_gateway
-from surehand.mcp.server.clients import Client, Clients, Open, Waiting
+from surehand.mcp.server.clients import App, Client, Clients, Open, Waiting
 from surehand.mcp.server.resources import Extras
+from surehand.registry.registry import Registry
+from surehand.state.stdio import is_stream, own_stdio
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
 """Answers a request, given its context and its parameters."""
@@ -102,8 +112,7 @@ class Serving:
         """Have a handler answer a method of the protocol."""
 
         async def complete(ctx: Any, params: Any) -> dict[str, Any]:
-            answer = await handler(ctx, params)
-            return {"resultType": "complete", **answer} if convert.is_modern(ctx.protocol_version) else answer
+            return _complete_answer(ctx, await handler(ctx, params))
 
         self.server.add_request_handler(method, params_type, complete)
 
@@ -270,6 +279,21 @@ class Serving:
         return await relay_questions(client, call, ctx)
 
 
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client, on standard input and output, until it closes."""
+    if not all(is_stream(descriptor) for descriptor in (0, 1)):
+        from mcp.server.stdio import stdio_server
+
+        async with stdio_server() as (reading, writing):  # a plain file cannot be waited for
+            await server.run(reading, writing, server.create_initialization_options())
+        return
+    lines = Lines(*await own_stdio(PIECE_BYTES))
+    try:
+        await server.run(cast("Any", lines), cast("Any", lines), server.create_initialization_options())
+    finally:
+        await lines.finish()
+
+
 TEXT_READERS: Final = frozenset({"claude-code"})
 """Clients that show their model the structure of an answer in place of its text."""
 TEXT_KEYS: Final[Mapping[str, Sequence[str]]] = {"Read": ("content", "cells", "text"), "fs.read_file": ("content",)}
@@ -422,3 +446,90 @@ def resume_call(client: Client, params: Any, name: str, args: Mapping[str, Any])
         else:
             call.questions.append(asked)  # asked again
     return call
+
+
+def _complete_answer(ctx: Any, answer: dict[str, Any]) -> dict[str, Any]:
+    return {"resultType": "complete", **answer} if convert.is_modern(ctx.protocol_version) else answer
+
+
+# Modules of custom tools as servers in this process: one server a module, with its name, version and tools.
+#
+# A tool is called through the application's door, so that arguments are checked, permission is asked and the call is
+# recorded. A failure comes back as a content list with `isError`, never as an exception.
+
+
+class AppWithRegistry(App, Protocol):
+    """An application whose modules are served."""
+
+    @property
+    def registry(self) -> Registry:
+        """All tools of the application."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleServer:
+    """One module as a server in this process."""
+
+    name: str
+    version: str
+    tools: tuple[str, ...]
+    """The names its tools have for a client, in full form: `mcp__{server}__{tool}`."""
+    instance: Server[Any]
+
+    def sdk_config(self) -> dict[str, Any]:
+        """Return the server as an entry of `mcp_servers` of the Claude Agent SDK."""
+        return {"type": "sdk", "name": self.name, "instance": self.instance}
+
+
+MakeCall: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
+"""Makes a call of a tool by its name, through the application's door."""
+
+
+def create_mcp_servers(app: AppWithRegistry, *modules: str, call: MakeCall | None = None) -> dict[str, ModuleServer]:
+    """Return a server for each of the application's modules, or for the modules named, by name."""
+    names = modules or tuple(app.registry.modules())
+    return {name: create_tools_server(app, name, partial(_members, app, name), call=call) for name in names}
+
+
+def _members(app: AppWithRegistry, module: str) -> list[ToolInfo]:
+    return [info for info in app.selection.infos() if info.module == module]
+
+
+def create_tools_server(
+    app: AppWithRegistry, module: str, list_members: Callable[[], list[ToolInfo]], *, call: MakeCall | None = None
+) -> ModuleServer:
+    """Return a server in this process for any tools of the application; `call` makes the calls, if not the app."""
+    members = list_members()
+    if not members:
+        raise ValueError(f"there is no module {module!r} with tools")
+    version = max((info.version for info in members), key=_numbers)
+    server: Server[Any] = Server(module, version=version, cache_hints={"tools/list": CacheHint()})
+
+    async def make_call(name: str, args: Mapping[str, Any]) -> ToolResult:
+        return await app.call(name, args, source="mcp")
+
+    run = call or make_call
+
+    async def list_tools(ctx: Any, params: Any) -> dict[str, Any]:
+        del params
+        return _complete_answer(ctx, {"tools": [convert.tool_shape(info) for info in list_members()]})
+
+    async def call_tool(ctx: Any, params: Any) -> dict[str, Any]:
+        own = {provider_safe(info.name): info for info in list_members()}
+        info = own.get(params.name)
+        if info is None:
+            raise MCPError(
+                types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}{convert.nearest(params.name, list(own))}"
+            )
+        result = await run(info.name, params.arguments or {})
+        return _complete_answer(ctx, convert.result_shape(result, info.output_schema))
+
+    server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
+    tools = tuple(full_name(module, provider_safe(info.name)) for info in members)
+    return ModuleServer(module, version, tools, server)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
