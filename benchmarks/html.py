@@ -31,8 +31,8 @@ def page(size: int = 1_000_000) -> tuple[str, int]:
 def rows(harness: Harness) -> None:
     from html_to_markdown import convert
 
-    from surehand.web.convert import Converter
-    from surehand.web.html import html_page
+    from surehand.web.documents import Converter
+    from surehand.web.pages import html_page
 
     html, count = page()
     loop = asyncio.new_event_loop()
@@ -67,7 +67,7 @@ def rows(harness: Harness) -> None:
 
 async def _gap(converter: object, html: str) -> float:
     """Return the longest time, in milliseconds, that another task had to wait."""
-    from surehand.web.convert import Converter
+    from surehand.web.documents import Converter
 
     assert isinstance(converter, Converter)
     work = asyncio.ensure_future(converter.page("html", html))
@@ -79,7 +79,7 @@ async def _gap(converter: object, html: str) -> float:
 
 
 async def _cost(converter: object, html: str) -> tuple[float, float]:
-    from surehand.web.convert import Converter
+    from surehand.web.documents import Converter
 
     assert isinstance(converter, Converter)
     Path("/proc/self/clear_refs").write_text("5")

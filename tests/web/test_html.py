@@ -14,8 +14,8 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surehand.web.convert import Converter
-from surehand.web.html import html_page, is_quick, title_of, words_page
+from surehand.web.documents import Converter
+from surehand.web.pages import html_page, is_quick_html, title_of, words_page
 
 PAGE = """<!doctype html><html lang=en><head><title>
   Tides &amp; Moons &mdash; a guide </title><meta charset=utf-8>
@@ -161,7 +161,7 @@ def large_page(size: int = 1_000_000) -> tuple[str, int]:
 
 async def test_a_large_page_keeps_everything_and_never_holds_up_the_loop(converter: Converter) -> None:
     html, count = large_page()
-    assert not is_quick(html)
+    assert not is_quick_html(html)
     await converter.page("html", html)  # starts the child
     turns = 0
     work = asyncio.ensure_future(converter.page("html", html, "https://l.example/"))
@@ -277,8 +277,8 @@ UNFINISHED += ["<link ", "&amp", "<table>", "<table><h1>", "> ", "\xa0"]
 
 @pytest.mark.parametrize("piece", UNFINISHED)
 def test_no_pattern_of_ours_takes_more_than_linear_time(piece: str) -> None:
-    from surehand.web.convert import make
     from surehand.web.documents import decode
+    from surehand.web.pages import make
 
     text = "<rss>" + piece * (60_000 // len(piece))
     began = time.perf_counter()

@@ -7,7 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surehand.web.convert import Converter, make
+from surehand.web.documents import Converter
+from surehand.web.pages import make
 
 RSS = """<?xml version="1.0"?><rss version="2.0"><channel><title>Sea &amp; Sky</title><link>https://s.example/</link>
 <description>News of the sea</description>

@@ -18,8 +18,7 @@ from surehand.core.tool import Tool
 from surehand.tools.output_schemas import output_schema
 from surehand.tools.prompts import prompt
 from surehand.web.addresses import WebAddress, read_url
-from surehand.web.convert import Converter
-from surehand.web.documents import document, most_bytes, worth_reading
+from surehand.web.documents import Converter, document, most_bytes, worth_reading
 from surehand.web.fetch import FetchOptions, Reach, get, refuse_secrets, system_resolve
 
 if TYPE_CHECKING:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import json
 import os
 import re
+import sys
 import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urljoin
 
+from surehand.core import installation
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files import images, pdf
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
-from surehand.web.convert import Converter
 from surehand.web.fetch import Reply
-from surehand.web.html import TEXT_CHARS
+from surehand.web.pages import PIPE_BYTES, TEXT_CHARS, Page, TextKind, is_quick, make
 
 if TYPE_CHECKING:
     from surehand.files.images import Picture
@@ -295,3 +297,95 @@ def _strictly(body: bytes, name: str, cut: bool) -> str | None:
 
 def _decode_as(body: bytes, name: str, cut: bool, errors: str = "replace") -> str:
     return codecs.getincrementaldecoder(name)(errors).decode(body, final=not cut)
+
+
+# Converting HTML holds the interpreter's lock, a tenth of a second on a large page, and markup made to hurt takes
+# hundreds of megabytes. So a child does it: the loop stays free, the child is stopped when it takes too long, and then
+# a second try keeps the words alone. Small texts are converted here.
+
+PATIENCE_S: Final = 15.0
+FAREWELL_S: Final = 0.2
+_BEGIN: Final = "import sys; sys.path[:0] = sys.argv[1:]; from surehand.web.pages import serve; serve()"
+
+
+class Converter:
+    """Converts pages; keeps its child for the next one, because starting it takes longer than most pages do."""
+
+    def __init__(self) -> None:
+        self._child: asyncio.subprocess.Process | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def page(self, kind: TextKind, text: str, base_url: str = "") -> Page:
+        """Return the readable form of a text."""
+        if await asyncio.to_thread(is_quick, kind, text):
+            return await asyncio.to_thread(make, kind, text, base_url)
+        data = text.encode("utf-8", "replace")
+        simpler: TextKind = "words" if kind == "html" else "text"
+        async with self._one_at_a_time:
+            found = await self._try_child(kind, data, base_url) or await self._try_child(simpler, data, base_url)
+        return found or Page("", "", rough=True)
+
+    async def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is None or child.returncode is not None or self._loop is not asyncio.get_running_loop():
+            return
+        if child.stdin is not None:
+            child.stdin.close()
+        try:  # an idle child ends by itself; killing one that just did would reap it behind the loop's back
+            async with asyncio.timeout(FAREWELL_S):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+
+    async def _try_child(self, kind: TextKind, data: bytes, base_url: str) -> Page | None:
+        """Return what the child makes of the text, or None when it died of it or took too long."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                child = await self._ready()
+                page, last = await _ask_child(child, {"kind": kind, "base_url": base_url, "bytes": len(data)}, data)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
+            await self.close()
+            return None
+        except asyncio.CancelledError:
+            await self.close()  # it would still be busy with a page that nobody wants
+            raise
+        if last:
+            await self.close()
+        return page
+
+    async def _ready(self) -> asyncio.subprocess.Process:
+        loop = asyncio.get_running_loop()
+        if self._child is None or self._child.returncode is not None or self._loop is not loop:
+            self._loop = loop
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-I", "-S", "-c", _BEGIN, *_import_paths()),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=installation.find_library_paths(),
+                limit=PIPE_BYTES,
+            )
+        return self._child
+
+
+async def _ask_child(child: asyncio.subprocess.Process, head: dict[str, Any], data: bytes) -> tuple[Page, bool]:
+    """Return the child's answer, and whether it was its last."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(json.dumps(head).encode() + b"\n" + data)
+    await child.stdin.drain()
+    answer = json.loads(await child.stdout.readline())
+    text = await child.stdout.readexactly(answer["bytes"])
+    return Page(answer["title"], text.decode(), answer["rough"]), answer["last"]
+
+
+def _import_paths() -> list[str]:
+    """Return where a child that knows no site packages finds this package and the converter."""
+    import importlib.util
+
+    found = (importlib.util.find_spec(name) for name in ("surehand", "html_to_markdown"))
+    return [os.path.dirname(os.path.dirname(str(spec.origin))) for spec in found if spec is not None]

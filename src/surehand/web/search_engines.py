@@ -22,7 +22,7 @@ from surehand.state import keys
 from surehand.web.addresses import read_url
 from surehand.web.documents import decode
 from surehand.web.fetch import FetchOptions, Reach, Reply, get
-from surehand.web.html import words_of
+from surehand.web.pages import words_of
 
 # Asking a search engine: a query becomes a GET, its answer becomes results, every refusal is put into plain words.
 

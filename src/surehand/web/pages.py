@@ -1,8 +1,9 @@
-"""HTML to readable text: Markdown with headings, lists, links, tables and code; no scripts, menus or hidden text.
+"""Pages of the web as readable text: HTML as Markdown with headings, lists, links, tables and code; JSON, feeds, XML.
 
-The work is done by `html_to_markdown`. What is added here: the title, what a page cut in the middle of a script would
-leak, and a rough way through markup that nothing else survives. When in doubt, text is kept: a menu too many does less
-harm than a paragraph too few. Both ways hold the interpreter's lock, so larger pages go through `web.convert`.
+No scripts, menus or hidden text. HTML is converted by `html_to_markdown`. What is added here: the title, what a page
+cut in the middle of a script would leak, and a rough way through markup that nothing else survives. When in doubt, text
+is kept: a menu too many does less harm than a paragraph too few. All of it holds the interpreter's lock, so larger
+pages go through the child process that `serve` is (`Converter` of `web.documents` starts it).
 
 Many older pages lay themselves out with tables, which as Markdown would be one cell with the whole article on one line.
 A table that contains another one or a heading, or has a single cell, and has no header cells of its own, is taken
@@ -11,11 +12,13 @@ apart: each cell becomes a paragraph.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import unescape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from surehand.core.frozen import frozen
 
@@ -103,7 +106,7 @@ def title_of(html: str) -> str:
     return _plain(social[1] or social[2]) if social else ""
 
 
-def is_quick(html: str) -> bool:
+def is_quick_html(html: str) -> bool:
     """Return whether converting takes a few milliseconds and little memory for sure.
 
     Measured: 1 µs a tag and 10 µs a kilobyte; a table may grow to its number of rows times its widest row.
@@ -282,3 +285,185 @@ def _split_cells(html: str, start: int, end: int, data: list[_Table], *, inside:
 
 def _cell(tag: re.Match[str]) -> str:
     return f"<{tag[1]}p>" if tag[2].lower() in ("td", "th", "caption") else " "
+
+
+# Every kind of text, one plain function each; these may take a while.
+
+TextKind = Literal["html", "words", "json", "xml", "text"]
+
+_TITLE_CHARS: Final = 1_000
+_QUICK_CHARS: Final = 64 * 1024
+_CONTROLS: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n")
+_RARER: Final = re.compile(rb"\xc2[\x80-\x9f]|\xef\xbb\xbf|\xf3\xa0")
+_UNSEEN: Final = re.compile(r"[\x80-\x9f\ufeff\U000e0000-\U000e007f]+")
+"""Control characters beyond ASCII, and the tag characters that spell text which nobody sees."""
+
+_ENTRY: Final = re.compile(r"<(item|entry)\b[^<>]*>", re.I)
+_FEED: Final = re.compile(r"<(?:rss|feed|rdf:RDF|channel)\b", re.I)
+_FIELD: Final = r"<(?:{0})(?:\s[^<>]*)?>"
+_FIELDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("title", ("title",)),
+    ("date", ("pubDate", "published", "updated", "dc:date")),
+    ("author", ("dc:creator", "author")),
+    ("text", ("content:encoded", "content", "description", "summary")),
+)
+_LINK: Final = re.compile(
+    r"<link(?:\s[^<>]{0,500}?\shref=[\"']([^\"'<>]{1,2000})[\"'][^<>]*>|[^<>]*>\s*([^<\s]{1,2000}))", re.I
+)
+_CDATA: Final = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.S)
+_BETWEEN_TAGS: Final = re.compile(r">\s*<")
+_MAX_DEPTH: Final = 40
+
+
+def make(kind: TextKind, text: str, base_url: str = "") -> Page:
+    """Return the readable form of a text, without characters that nobody sees."""
+    page = _MAKERS[kind](text, base_url)
+    return Page(_visible(page.title).strip()[:_TITLE_CHARS], _visible(page.text)[:TEXT_CHARS], page.rough)
+
+
+def is_quick(kind: TextKind, text: str) -> bool:
+    """Return whether `make` is done in a few milliseconds for sure."""
+    return is_quick_html(text) if kind == "html" else len(text) <= _QUICK_CHARS
+
+
+def _visible(text: str) -> str:
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    data = text.encode("utf-8", "replace").translate(None, _CONTROLS)  # ten times as fast as a regular expression
+    return _UNSEEN.sub("", data.decode()) if _RARER.search(data) else data.decode()
+
+
+def _text_page(text: str, base_url: str) -> Page:
+    del base_url
+    return Page("", text)
+
+
+def _json_page(text: str, base_url: str) -> Page:
+    """Return JSON laid out; what does not parse (or was cut) stays as it is."""
+    del base_url
+    try:
+        shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
+        return Page("", shown.encode("utf-8", "replace").decode())
+    except (ValueError, RecursionError):
+        return Page("", text)
+
+
+def _xml_page(text: str, base_url: str) -> Page:
+    """Return a feed as its entries, any other XML with a tag a line."""
+    if _FEED.search(text, 0, 4096) and _ENTRY.search(text):
+        return _feed_page(text)
+    if "\n" in text.strip()[:10_000]:
+        return Page("", text.strip())
+    return Page("", _laid_out(text.strip()))
+
+
+def _feed_page(text: str) -> Page:
+    first = _ENTRY.search(text)
+    head = text[: first.start()] if first else text
+    entries = [_entry(part) for part in _entries(text)]
+    about = words_of(_field(head, ("description", "subtitle")))
+    return Page(words_of(_field(head, ("title",))), "\n\n".join(part for part in (about, *entries) if part))
+
+
+def _entries(text: str) -> list[str]:
+    starts = [found.end() for found in _ENTRY.finditer(text)]
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def _entry(text: str) -> str:
+    found = {name: words_of(_field(text, tags)) for name, tags in _FIELDS}
+    link = _LINK.search(text)
+    address = unescape(link[1] or link[2]).strip() if link else ""
+    lines = [
+        f"## {found['title'] or '(no title)'}",
+        address,
+        " · ".join(filter(None, (found["date"], found["author"]))),
+    ]
+    return "\n".join(line for line in (*lines, found["text"]) if line)
+
+
+def _field(text: str, tags: tuple[str, ...]) -> str:
+    """Return the first of these elements as HTML: what was wrapped or escaped for the feed is unwrapped."""
+    for tag in tags:
+        opening = re.search(_FIELD.format(tag), text, re.I)
+        end = text.find(f"</{tag}", opening.end()) if opening else -1
+        if opening and end >= 0:
+            inner = text[opening.end() : end]
+            return _CDATA.sub(r"\1", inner) if "<![CDATA[" in inner else unescape(inner)
+    return ""
+
+
+def _laid_out(text: str) -> str:
+    """Return XML that came as one line with a tag a line, indented."""
+    lines: list[str] = []
+    depth = 0
+    for line in _BETWEEN_TAGS.sub(">\n<", text).split("\n"):
+        closes = line.startswith("</")
+        depth = max(0, depth - closes)
+        lines.append("  " * min(depth, _MAX_DEPTH) + line)
+        opens = line.startswith("<") and not line.startswith(("</", "<?", "<!")) and not line.endswith("/>")
+        depth += opens and "</" not in line
+    return "\n".join(lines)
+
+
+_MAKERS: Final[dict[TextKind, Callable[[str, str], Page]]] = {
+    "html": html_page,
+    "words": words_page,
+    "json": _json_page,
+    "xml": _xml_page,
+    "text": _text_page,
+}
+
+
+# The child process in which large pages are converted, with hard limits.
+
+CHILD_CPU_S: Final = 0.8
+"""Time of the processor, not of the clock: on a busy machine an honest page must not lose its structure."""
+CHILD_MEMORY_BYTES: Final = 512 * 1024 * 1024
+WORN_OUT_KIB: Final = 160 * 1024
+PIPE_BYTES: Final = 1024 * 1024
+
+
+def serve() -> None:
+    """Convert page after page from standard input to standard output; runs in the child process."""
+    import resource
+    import signal
+
+    resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY_BYTES, CHILD_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _widen(0)
+    _widen(1)
+    last = False
+    while not last and (line := sys.stdin.buffer.readline()):
+        head = json.loads(line)
+        data = sys.stdin.buffer.read(head["bytes"])
+        signal.setitimer(signal.ITIMER_PROF, CHILD_CPU_S)  # nobody handles its signal: it ends the process
+        page = make(head["kind"], data.decode(), head["base_url"])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        text = page.text.encode("utf-8", "replace")
+        last = _peak_kib() > WORN_OUT_KIB  # only an end gives that back
+        answer = {"title": page.title, "bytes": len(text), "rough": page.rough, "last": last}
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text)
+        sys.stdout.buffer.flush()
+
+
+def _peak_kib() -> int:
+    """Return the most memory this program has held. The kernel's own count begins with that of the process it was
+    forked from, which may be large."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _widen(pipe: int) -> None:
+    """Make a pipe as wide as a page where the system can (Linux): a page then passes at once, not in 16 turns."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (AttributeError, OSError):
+        pass
