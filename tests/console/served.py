@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 
 from surehand.console.access import TOKEN_HEADER
-from surehand.console.feed import Feed
+from surehand.console.live import Feed
 from surehand.console.server import Console
 from surehand.web.local_server import ServedAddress, serve_app
 

@@ -15,8 +15,8 @@ import pytest
 from tests.console.served import serve_console
 
 from surehand import Surehand, tool
-from surehand.console import feed as feeds
-from surehand.console.api import ENDPOINTS
+from surehand.console import live as feeds
+from surehand.console.server import ENDPOINTS
 
 pytestmark = pytest.mark.spec("CON-1")
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import leftovers
-from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.core.session import name_problem
 from surehand.engine import journal
 from surehand.sandbox.records import records as launcher_records

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand import config
 from surehand.config import set_value
-from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records
 from surehand.engine.journal import list_turns
 from surehand.engine.recorded_calls import read_recorded_calls

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.app import Surehand
-from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records
 from surehand.engine.checking import Checker
 from surehand.policy.explain import warnings

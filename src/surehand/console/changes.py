@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from surehand.console.endpoint import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records, verify
 from surehand.history.history import History, open_to_look
 from surehand.history.undo import change_diff
