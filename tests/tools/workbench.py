@@ -60,7 +60,7 @@ class Workbench:
         real = (self.root / name).resolve()
         data = real.read_bytes()
         self.session.saw(str(real), Seen.of(digest_of(data), real.stat()))
-        self.session.keep(SEEN).remember(digest_of(data), data)
+        self.session.keep(SEEN).remember(str(real), digest_of(data), data)
 
     def context(self, tool: str) -> ToolContext:
         return ToolContext(ToolCall(tool), self.session, lambda progress: None, {})

@@ -34,6 +34,8 @@ LINK_BYTES: Final = 128 * 1024
 DELTA_DEPTH: Final = 40
 BLOCK_BYTES: Final = 1 << 20
 _HEAD: Final = struct.Struct("<QQQ")
+_KNOWN: Final = 4096
+"""Contents known to be in the database without looking there; a session of days has many more."""
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS content(
@@ -162,15 +164,20 @@ class Contents:
         if len(body) > max(size // 2, 4096):
             return False
         if self._database.execute(_INSERT, (digest, "delta", size, len(body), base, depth + 1, body)).rowcount == 1:
-            self.known[digest] = depth + 1
+            self._know(digest, depth + 1)
         return True
+
+    def _know(self, digest: str, depth: int) -> None:
+        if len(self.known) >= _KNOWN:
+            self.known.clear()
+        self.known[digest] = depth
 
     def _depth(self, digest: str) -> int | None:
         if digest in self.known:
             return self.known[digest]
         found = self._database.execute("SELECT depth FROM content WHERE digest=?", (digest,)).fetchone()
         if found is not None:
-            self.known[digest] = found[0]
+            self._know(digest, found[0])
         return found[0] if found else None
 
     def get(self, digest: str) -> bytes | None:

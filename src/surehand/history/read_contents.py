@@ -21,31 +21,38 @@ ALL_BYTES: Final = 32 * 1024 * 1024
 
 
 class SeenContents:
-    """Digest → content, the latest seen last."""
+    """Path → digest and content as last seen there, the latest last: what stood there before nobody asks for again."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._contents: dict[str, bytes] = {}
+        self._contents: dict[str, tuple[str, bytes]] = {}
         self._size = 0
 
-    def remember(self, digest: str, content: bytes) -> None:
-        """Hold a content that was shown or written."""
-        if len(content) > ONE_BYTES or digest in self._contents:
+    def remember(self, path: str, digest: str, content: bytes) -> None:
+        """Hold the content that was shown or written at a path, in place of the one before."""
+        self._forget(path)
+        if len(content) > ONE_BYTES:
             return
-        self._contents[digest] = content
+        self._contents[path] = digest, content
         self._size += len(content)
         while self._size > ALL_BYTES:
-            self._size -= len(self._contents.pop(next(iter(self._contents))))
+            self._forget(next(iter(self._contents)))
 
-    def is_held(self, digest: str, content: bytes) -> bool:
+    def _forget(self, path: str) -> None:
+        if (before := self._contents.pop(path, None)) is not None:
+            self._size -= len(before[1])
+
+    def is_held(self, path: str, digest: str, content: bytes) -> bool:
         """Say whether this very content is held under a digest: then it need not be worked out again."""
-        return self._contents.get(digest) == content
+        return self._contents.get(path) == (digest, content)
 
-    def get(self, digest: str) -> bytes | None:
-        """Return a content seen in this process or, where a history is kept, in an earlier one."""
-        found = self._contents.get(digest)
-        if found is not None or not digest:
-            return found
+    def get(self, path: str, digest: str) -> bytes | None:
+        """Return a content seen at a path in this process or, where a history is kept, in an earlier one."""
+        found = self._contents.get(path)
+        if found is not None and found[0] == digest:
+            return found[1]
+        if not digest:
+            return None
         from surehand.history.history import HISTORY  # lazy: history, 55 ms
 
         return self._session.keep(HISTORY).read_seen(digest)
@@ -60,7 +67,7 @@ class SeenContents:
         try:
             history = History(os.path.join(self._session.state_dir, "history"), limit)
             try:
-                history.write_seen(self._contents)
+                history.write_seen(dict(self._contents.values()))
             finally:
                 history.close()
         except ToolFailure as problem:  # only how a later conflict is shown depends on it
@@ -72,4 +79,4 @@ async def _close(contents: SeenContents) -> None:
 
 
 SEEN: Final = Kept("seen contents", make=SeenContents, close=_close)
-"""`ctx.session.keep(SEEN).remember(digest, content)`: whoever shows a file to the session calls this."""
+"""`ctx.session.keep(SEEN).remember(path, digest, content)`: whoever shows a file to the session calls this."""

@@ -191,7 +191,7 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
         )
     text = _text(content, path)
     digest = digest_of(content)
-    ctx.session.keep(SEEN).remember(digest, content)
+    ctx.session.keep(SEEN).remember(source.real, digest, content)
     ctx.session.saw(source.real, Seen.of(digest, source.stat))
     data = {"path": path, "content": text, "size": len(content)}
     return ToolResult(data=data, output=text, meta={"origin": source.origin})

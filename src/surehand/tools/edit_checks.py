@@ -205,7 +205,7 @@ def unchanged_since_read(write: FileWrite) -> Problem | None:
     if untouched or seen.digest == write.digest:
         return None
     if write.merges and write.edits and write.encoding.unit == 1 and isinstance(write.data, bytes):
-        write.base = write.ctx.session.keep(SEEN).get(seen.digest)
+        write.base = write.ctx.session.keep(SEEN).get(write.real, seen.digest)
     return _explain_modified(write, seen) if write.base is None else None
 
 
@@ -214,7 +214,7 @@ def _explain_modified(write: FileWrite, seen: Seen) -> Problem:
     if not write.previewing:
         write.ctx.session.saw(write.real, write.make_seen())
         if isinstance(write.data, bytes):
-            write.ctx.session.keep(SEEN).remember(write.digest, write.data)
+            write.ctx.session.keep(SEEN).remember(write.real, write.digest, write.data)
     hint = "The file counts as read now, as it is: check your change against it and try again."
     return Problem(7, f"{MODIFIED} {_explain_read_state(write, diff)}", hint, {"diff": diff or ""}, asks=True, layer=8)
 
@@ -234,7 +234,7 @@ def _what_changed(write: FileWrite, seen: Seen) -> str | None:
     """Return the diff, empty where the text is the same in another encoding; None when the old bytes are not known."""
     if not isinstance(write.data, bytes):
         return None
-    before = write.ctx.session.keep(SEEN).get(seen.digest)
+    before = write.ctx.session.keep(SEEN).get(write.real, seen.digest)
     encoding = detect(before) if before is not None else None
     if before is None or encoding is None:
         return None

@@ -253,9 +253,9 @@ def _remember(
     before = ctx.session.read_state.get(source.real)
     if held is not None:
         contents = ctx.session.keep(SEEN)
-        same = before is not None and contents.is_held(before.digest, held)
+        same = before is not None and contents.is_held(source.real, before.digest, held)
         digest = before.digest if before is not None and same else digest_of(held)
-        contents.remember(digest, held)
+        contents.remember(source.real, digest, held)
     elif before is not None and before.digest and before.untouched(source.stat):
         digest, whole = before.digest, whole or before.whole
     else:
