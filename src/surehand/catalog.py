@@ -19,8 +19,6 @@ MODULES: Final[tuple[str, ...]] = (
     "surehand.tools.bash",
     "surehand.tools.read",
     "surehand.tools.edit",
-    "surehand.tools.write",
-    "surehand.tools.multi_edit",
     "surehand.tools.notebook_edit",
     "surehand.tools.glob",
     "surehand.tools.grep",

@@ -15,7 +15,7 @@ from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Session
 from surehand.core.settings import Settings
-from surehand.files import openat2, paths
+from surehand.files import paths
 from surehand.files.paths import (
     OutsideRoots,
     missing_failure,
@@ -30,8 +30,8 @@ from surehand.files.paths import (
 @pytest.fixture(params=["openat2", "walk"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "walk":
-        monkeypatch.setattr(openat2, "available", lambda: False)
-    elif not openat2.available():
+        monkeypatch.setattr(paths, "can_openat2", lambda: False)
+    elif not paths.can_openat2():
         pytest.skip("no openat2 here")
     return request.param
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.tools.workbench import Workbench, failure
 
-from surehand.files.splices import fold_rounds
+from surehand.files.merge import fold_rounds
 from surehand.files.text import Splice, apply_splices
 
 

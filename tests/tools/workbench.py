@@ -15,12 +15,10 @@ from surehand.core.settings import HistorySettings, Settings
 from surehand.core.tool import Preview, Tool
 from surehand.history.history import HISTORY, History
 from surehand.history.read_contents import SEEN
-from surehand.tools import edit, multi_edit, write
+from surehand.tools import edit
 from surehand.tools import history as history_tools
 
-TOOLS: dict[str, Tool] = {
-    tool.name: tool for module in (edit, multi_edit, write, history_tools) for tool in module.TOOLS
-}
+TOOLS: dict[str, Tool] = {tool.name: tool for module in (edit, history_tools) for tool in module.TOOLS}
 
 
 class Workbench:

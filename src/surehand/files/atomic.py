@@ -18,11 +18,19 @@ import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from surehand.core.errors import ToolFailure
-from surehand.files.openat2 import start_flush
+from surehand.core.session import Kept
+from surehand.files.paths import start_flush
 from surehand.files.streamed import Part, Streamed
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from surehand.core.session import Session
+
+T = TypeVar("T")
 
 _PARTS_AT_ONCE: Final = 512
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EACCES})
@@ -208,6 +216,37 @@ def discard(folder: int, temporary: str) -> None:
         os.unlink(temporary, dir_fd=folder)
     except OSError:
         pass
+
+
+# What is done beside the write: in a thread for a large content, while the disk works for a small one.
+
+BESIDE_BYTES: Final = 900_000
+"""From this size on the new bytes are hashed in a thread, while they are written."""
+
+
+def start_beside(session: Session, size: int, work: Callable[[], T]) -> Callable[[], T]:
+    """Begin `work` and return a function that returns its result: in a thread, or at once for a small content."""
+    if size >= BESIDE_BYTES:
+        try:
+            return session.keep(WRITE_THREAD).submit(work).result
+        except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
+            pass
+    outcome = work()
+    return lambda: outcome
+
+
+def _make_thread(session: Session) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "surehand-writes")
+
+
+async def _close_thread(thread: ThreadPoolExecutor) -> None:
+    thread.shutdown(wait=False)
+
+
+WRITE_THREAD: Final = Kept("write_thread", make=_make_thread, close=_close_thread)
+"""One thread per session for work that an edit need not wait for: starting a thread for each edit takes longer."""
 
 
 # Locks that hold between processes: an advisory lock on the folder of a file, held while the file is replaced.

@@ -22,20 +22,32 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.errors import ToolFailure
-from surehand.files import openat2
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
+
+NO_MAGIC_LINKS: Final = 0x02
+NO_SYMLINKS: Final = 0x04
+BENEATH: Final = 0x08
+CACHED: Final = 0x20
+"""Fail with EAGAIN unless every name on the way is in memory (Linux 5.12)."""
+PATH_ONLY: Final = getattr(os, "O_PATH", os.O_RDONLY)
+"""Open a folder to find others from it, not to read it; other systems than Linux know no such thing."""
+_NUMBER: Final = 437  # the same on every Linux architecture
+AT_FDCWD: Final = -100
+"""In place of a folder: the name is an absolute one."""
+_SYNC_FILE_RANGE_WRITE: Final = 2
 
 ATTEMPTS: Final = 16
 """How often a path that changes while it is opened is tried again."""
 ALWAYS: Final = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
-_LINKS_INSIDE: Final = openat2.BENEATH | openat2.NO_MAGIC_LINKS
-_NO_LINKS: Final = openat2.BENEATH | openat2.NO_SYMLINKS
+_LINKS_INSIDE: Final = BENEATH | NO_MAGIC_LINKS
+_NO_LINKS: Final = BENEATH | NO_SYMLINKS
 _CHANGED: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EAGAIN, errno.EXDEV})
 # procfs, tracefs and debugfs: files that stat as regular, and block, never end or hold the memory of a process.
 _TRAPS: Final = frozenset({0x9FA0, 0x74726163, 0x64626720})
@@ -83,17 +95,17 @@ def open_at_hand(path: str, roots: Sequence[str]) -> tuple[int, str]:
     """
     plain_name(path)
     flags, inside = os.O_RDONLY | ALWAYS, root_of(path, roots) is not None
-    if inside and (fd := _open_without_links(path, flags, openat2.CACHED)) >= 0:
+    if inside and (fd := _open_without_links(path, flags, CACHED)) >= 0:
         return fd, path
-    return _open_by_kernel(path, roots, flags, 0, _LINKS_INSIDE | openat2.CACHED), ""
+    return _open_by_kernel(path, roots, flags, 0, _LINKS_INSIDE | CACHED), ""
 
 
 def _open_without_links(path: str, flags: int, resolve: int = 0) -> int:
     """Open an absolute path that no link or `..` is part of: it leads where its name says. -1 for any other."""
-    if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or not openat2.available():
+    if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or not can_openat2():
         return -1
     try:
-        return openat2.openat2(openat2.AT_FDCWD, path, flags, 0, openat2.NO_SYMLINKS | resolve)
+        return openat2(AT_FDCWD, path, flags, 0, NO_SYMLINKS | resolve)
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise
@@ -206,7 +218,7 @@ def refuse_special(fd: int, path: str) -> os.stat_result:
     for is_kind, kind in _KINDS:
         if is_kind(status.st_mode):
             raise special_failure(path, kind)
-    if status.st_size == 0 and openat2.file_system_type(fd) in _TRAPS:
+    if status.st_size == 0 and file_system_type(fd) in _TRAPS:
         raise special_failure(path, "a file of the kernel, not of a disk")
     return status
 
@@ -328,10 +340,10 @@ def os_failure(problem: OSError, path: str, doing: str) -> ToolFailure:
 def _open_by_kernel(path: str, roots: Sequence[str], flags: int, mode: int, resolve: int) -> int:
     """Have the kernel itself walk the path beneath the root it lies in by name; ELOOP where it cannot."""
     root = root_of(path, roots)
-    if root is None or root != root_of(os.path.normpath(path), roots) or not openat2.available():
+    if root is None or root != root_of(os.path.normpath(path), roots) or not can_openat2():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     below = path[len(root) :].lstrip("/") or "."
-    return _with_root(root, lambda top: openat2.openat2(top, below, flags, mode, resolve))
+    return _with_root(root, lambda top: openat2(top, below, flags, mode, resolve))
 
 
 def _open_resolved(path: str, roots: Sequence[str], flags: int, mode: int) -> int:
@@ -371,8 +383,8 @@ def _with_root(root: str, use: Callable[[int], int]) -> int:
 def open_strict(top: int, below: str, flags: int, mode: int) -> int:
     """Open `below` the folder `top`, following no link at all."""
     below = below.strip("/") or "."
-    if openat2.available():
-        return openat2.openat2(top, below, flags, mode, _NO_LINKS)
+    if can_openat2():
+        return openat2(top, below, flags, mode, _NO_LINKS)
     *folders, name = below.split("/")
     current = os.dup(top)
     try:
@@ -395,3 +407,92 @@ def _step(fd: int, name: str, current: str, made: list[str]) -> int:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     finally:
         os.close(fd)
+
+
+# What Python has no name for: `openat2`, the type of the file system a descriptor is on, and a head start for a flush.
+# `ctypes` is loaded on first use. Off Linux, on old kernels and where a sandbox forbids it, `can_openat2()` is false.
+
+
+@cache
+def can_openat2() -> bool:
+    """Say whether the kernel answers `openat2`."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(openat2(AT_FDCWD, "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, 0))
+    except OSError:
+        return False
+    return True
+
+
+def openat2(top: int, name: str, flags: int, mode: int, resolve: int) -> int:
+    """Open `name` relative to the folder `top` under the `resolve` rules; raises OSError as `os.open` does."""
+    encoded = os.fsencode(name)
+    while True:
+        fd, number = _calls()[0](top, encoded, flags, mode, resolve)
+        if fd >= 0:
+            return fd
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number), name)
+
+
+def start_flush(fd: int) -> None:
+    """Have the system begin to write what it holds of a file, without a wait: `fsync` has the less to wait for."""
+    if sys.platform == "linux":
+        _calls()[2](fd)
+
+
+def file_system_type(fd: int) -> int:
+    """Return the magic number of the file system `fd` is on, 0 where that cannot be told."""
+    return _calls()[1](fd) if sys.platform == "linux" else 0
+
+
+# File systems whose times are as fine as their changes since Linux 6.13: ext4, xfs, btrfs, tmpfs.
+_FINE: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994})
+
+
+def exact_times(fd: int) -> bool:
+    """Say whether every change of a file after a look at its status moves its change time, however soon."""
+    return _fine_kernel() and file_system_type(fd) in _FINE
+
+
+@cache
+def _fine_kernel() -> bool:
+    if sys.platform != "linux":
+        return False
+    major, _, rest = os.uname().release.partition(".")
+    minor = rest.partition(".")[0]
+    return major.isdigit() and minor.isdigit() and (int(major), int(minor)) >= (6, 13)
+
+
+@cache
+def _calls() -> tuple[
+    Callable[[int, bytes, int, int, int], tuple[int, int]], Callable[[int], int], Callable[[int], None]
+]:
+    import ctypes
+
+    class OpenHow(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall.restype = ctypes.c_long
+    size = ctypes.sizeof(OpenHow)
+
+    @cache
+    def how(flags: int, mode: int, resolve: int) -> Any:
+        return ctypes.byref(OpenHow(flags, mode, resolve))  # the kernel only reads it
+
+    def call_openat2(top: int, name: bytes, flags: int, mode: int, resolve: int) -> tuple[int, int]:
+        return library.syscall(_NUMBER, top, name, how(flags, mode, resolve), size), ctypes.get_errno()
+
+    def call_fstatfs(fd: int) -> int:
+        answer = (ctypes.c_long * 32)()  # larger than any struct statfs; its first word is the type
+        return answer[0] if library.fstatfs(fd, ctypes.byref(answer)) == 0 else 0
+
+    zero, known = ctypes.c_int64(0), hasattr(library, "sync_file_range")
+
+    def call_sync_file_range(fd: int) -> None:
+        if known:
+            library.sync_file_range(fd, zero, zero, _SYNC_FILE_RANGE_WRITE)
+
+    return call_openat2, call_fstatfs, call_sync_file_range

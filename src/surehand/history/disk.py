@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from surehand.core.errors import ToolFailure
 from surehand.core.read_state import SETTLED_NS, digest_of
 from surehand.files.atomic import create_file, replace_file
-from surehand.files.openat2 import PATH_ONLY
+from surehand.files.paths import PATH_ONLY
 from surehand.history.contents import Stream, read_blocks
 from surehand.history.words import ABSENT, FileState
 

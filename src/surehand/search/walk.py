@@ -22,7 +22,7 @@ from typing import Final
 from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.secrets import is_secret, may_be_secret
 from surehand.core.text import format_count
-from surehand.files.openat2 import PATH_ONLY
+from surehand.files.paths import PATH_ONLY
 from surehand.git.config import read_plain
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules

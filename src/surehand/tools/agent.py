@@ -11,8 +11,8 @@ from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import AgentMode, AgentOrder
 from surehand.core.tool import Tool
 from surehand.git.model import what_asks
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext

@@ -24,6 +24,7 @@ from surehand.sandbox.command import KILL_S, TERM_S
 from surehand.sandbox.protocol import Runner
 from surehand.shell.programs import quiet_variables
 from surehand.shell.syntax import PARSERS
+from surehand.tools import prompt
 from surehand.tools.bash_command import (
     BashArgs,
     change_log_of,
@@ -39,7 +40,6 @@ from surehand.tools.bash_command import (
 )
 from surehand.tools.bash_result import Call, Outcome, Printed, result
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

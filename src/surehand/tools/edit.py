@@ -1,4 +1,7 @@
-"""`Edit` (`FileEdit`): replace exact text in a file; nothing else in it changes."""
+"""`Edit` (`FileEdit`), `MultiEdit` and `Write` (`FileWrite`): replace exact text in a file, or its whole content.
+
+The three differ in their arguments alone; what they do, from the checks to the replace, is in `file_write.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import Effect, WritePath
 from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
-from surehand.tools.edit_checks import EDIT_CHECKS, look_at_once
+from surehand.tools import prompt
+from surehand.tools.edit_checks import EDIT_CHECKS, WRITE_CHECKS, Check, look_at_once
 from surehand.tools.file_write import FileWrite, Replace, locate
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 
 class EditArgs(Args):
@@ -25,8 +28,35 @@ class EditArgs(Args):
     replace_all: bool = Field(default=False, description="Replace all occurrences of old_string (default false)")
 
 
-def _open(args: EditArgs, ctx: ToolContext) -> FileWrite:
-    edits = (Replace(args.old_string, args.new_string, args.replace_all),)
+class OneEdit(Args):
+    """One replacement of several."""
+
+    old_string: str = Field(description="The text to replace")
+    new_string: str = Field(description="The text to replace it with (must be different from old_string)")
+    replace_all: bool = Field(default=False, description="Replace all occurrences of old_string (default false)")
+
+
+class MultiEditArgs(Args):
+    """Which file, and the replacements in their order."""
+
+    file_path: str = Field(description="The absolute path to the file to modify")
+    edits: list[OneEdit] = Field(
+        min_length=1, description="The edits to make in order, each on the result of the one before"
+    )
+
+
+class WriteArgs(Args):
+    """Which file, and its new content."""
+
+    file_path: str = Field(description="The absolute path to the file to write")
+    content: str = Field(description="The content to write to the file")
+
+
+def _open(args: EditArgs | MultiEditArgs | WriteArgs, ctx: ToolContext) -> FileWrite:
+    if isinstance(args, WriteArgs):
+        return FileWrite(ctx, args.file_path, content=args.content)
+    each = args.edits if isinstance(args, MultiEditArgs) else (args,)
+    edits = tuple(Replace(one.old_string, one.new_string, one.replace_all) for one in each)
     return FileWrite(ctx, args.file_path, edits=edits)
 
 
@@ -45,40 +75,61 @@ def check_at_once(args: EditArgs, ctx: ToolContext) -> bool:
     return not args.replace_all and look_at_once(_open(args, ctx))
 
 
-def check(args: EditArgs, ctx: ToolContext) -> None:
-    """Raise the first precondition that does not hold."""
-    _open(args, ctx).check_before_question(EDIT_CHECKS)
+def _make_tool(checks: tuple[Check, ...], **facts: Any) -> Tool:
+    """Return one of the three tools: all pass the checks before a question and again before the write."""
 
+    def check(args: Any, ctx: ToolContext) -> None:
+        _open(args, ctx).check_before_question(checks)
 
-def preview(args: EditArgs, ctx: ToolContext) -> Preview:
-    """Return what the call would change, as a diff."""
-    return _open(args, ctx).preview(EDIT_CHECKS)
+    def preview(args: Any, ctx: ToolContext) -> Preview:
+        return _open(args, ctx).preview(checks)
 
+    def run(args: Any, ctx: ToolContext) -> ToolResult:
+        with _open(args, ctx) as write:
+            write.check(checks)
+            return write.commit(facts["name"])
 
-def run(args: EditArgs, ctx: ToolContext) -> ToolResult:
-    """Do what the call asks for, and return its result."""
-    with _open(args, ctx) as write:
-        write.check(EDIT_CHECKS)
-        return write.commit("Edit")
-
-
-TOOLS: tuple[Tool, ...] = (
-    Tool(
-        name="Edit",
-        output_schema=output_schema("Edit"),
-        description=prompt("edit"),
-        args=EditArgs,
+    return Tool(
+        **facts,
+        output_schema=output_schema(facts["name"]),
         run=run,
         check=check,
-        check_at_once=check_at_once,
         preview=preview,
         effects=effects,
         resources=resources,
-        aliases=("FileEdit",),
         requires_permission=True,
         reversible=True,
         cancel_safe=True,
         origin="workspace",
+    )
+
+
+TOOLS: tuple[Tool, ...] = (
+    _make_tool(
+        EDIT_CHECKS,
+        name="Edit",
+        aliases=("FileEdit",),
+        description=prompt("edit"),
+        args=EditArgs,
+        check_at_once=check_at_once,
         examples=({"file_path": "src/app.py", "old_string": "DEBUG = True", "new_string": "DEBUG = False"},),
+    ),
+    _make_tool(
+        WRITE_CHECKS,
+        name="Write",
+        aliases=("FileWrite",),
+        description=prompt("write"),
+        args=WriteArgs,
+        examples=({"file_path": "notes.md", "content": "# Notes\n"},),
+    ),
+    _make_tool(
+        EDIT_CHECKS,
+        name="MultiEdit",
+        description=prompt("multi_edit"),
+        args=MultiEditArgs,
+        search_hint="several edits of one file at once",
+        examples=(
+            {"file_path": "src/app.py", "edits": [{"old_string": "DEBUG = True", "new_string": "DEBUG = False"}]},
+        ),
     ),
 )

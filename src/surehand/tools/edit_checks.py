@@ -27,7 +27,6 @@ from surehand.files.diff import text_diff
 from surehand.files.encodings import PAIRS, is_weak_guess
 from surehand.files.opening import open_at_once, read_at_once
 from surehand.files.paths import missing_message, near_names
-from surehand.files.splices import fold_rounds
 from surehand.files.streamed import LARGE_CHARACTERS, WINDOW_BYTES, Bytes, EncodedText, LargeBytes, Part
 from surehand.files.text import (
     UTF8,
@@ -282,6 +281,8 @@ def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
 
 
 def _several(write: FileWrite, data: Bytes) -> Problem | None:
+    from surehand.files.merge import fold_rounds  # lazy: merge, 4 ms
+
     current, rounds = data, list[list[Splice]]()
     for index, edit in enumerate(write.edits):
         problem, splices = _one(write, current, edit, index)

@@ -25,12 +25,21 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
-from surehand.files.atomic import create_file, discard, locked_now, remove_empty_folders, replace_file, temporary_name
-from surehand.files.openat2 import exact_times
+from surehand.files.atomic import (
+    BESIDE_BYTES,
+    create_file,
+    discard,
+    locked_now,
+    remove_empty_folders,
+    replace_file,
+    start_beside,
+    temporary_name,
+)
 from surehand.files.opening import SECRET_LINKS, read_to_end, read_up_to
 from surehand.files.paths import (
     ATTEMPTS,
     OutsideRoots,
+    exact_times,
     is_beneath,
     open_folder,
     os_failure,
@@ -47,7 +56,6 @@ from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
-from surehand.tools.beside import BESIDE_BYTES, start_beside
 from surehand.tools.write_result import (
     describe_change,
     describe_preview,

@@ -17,10 +17,10 @@ from surehand.files.sanitize import shown_name
 from surehand.files.text import Splice, apply_splices
 from surehand.search.gitignore import parse_line
 from surehand.search.ignore_files import explain
+from surehand.tools import prompt
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
 from surehand.tools.file_write import FileWrite
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 
 class GitignoreArgs(Args):

@@ -18,8 +18,8 @@ from surehand.search.globs import compile_glob, explain_extended, split_pattern
 from surehand.search.listing import Listing
 from surehand.search.ripgrep import Stop, in_thread
 from surehand.search.walk import Walk
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext

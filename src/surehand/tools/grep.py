@@ -20,8 +20,8 @@ from surehand.search.globs import explain_extended
 from surehand.search.ripgrep import Pattern, Stop, in_thread
 from surehand.search.search import SMALL, Search, count_open_file, refuse_bad, search_open_file
 from surehand.search.walk import Walk
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext

@@ -29,8 +29,8 @@ from surehand.history.recovery import recover_interrupted
 from surehand.history.steps import CarriedOut
 from surehand.history.words import ABSENT, Author, Change, FileChange
 from surehand.search.ignore_files import KeptFiles
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 TIME_S: Final = 600.0
 """What one command did may be tens of thousands of files."""

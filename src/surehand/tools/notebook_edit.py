@@ -15,6 +15,7 @@ from surehand.core.tool import Preview, Tool
 from surehand.files.notebook import BrokenNotebookError, CellEdit, NotebookText, edit_cell, refuse_oversized
 from surehand.files.paths import real_path
 from surehand.files.text import apply_splices
+from surehand.tools import prompt
 from surehand.tools.edit_checks import (
     Check,
     Problem,
@@ -27,7 +28,6 @@ from surehand.tools.edit_checks import (
 )
 from surehand.tools.file_write import FileWrite
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 
 class NotebookEditArgs(Args):

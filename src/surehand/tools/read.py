@@ -24,14 +24,24 @@ from surehand.core.session import Kept
 from surehand.core.text import format_count
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
-from surehand.files.lines import BLOCK, FIRST_CHUNK, Bytes, FileBytes, FirstBytes, HeldBytes, LineIndex, LineIndexes
-from surehand.files.openat2 import exact_times
+from surehand.files.lines import (
+    BLOCK,
+    FIRST_CHUNK,
+    Bytes,
+    FileBytes,
+    FirstBytes,
+    HeldBytes,
+    LineIndex,
+    LineIndexes,
+    TextFile,
+    TextPage,
+)
 from surehand.files.opening import Source, digest_of_file, open_at_once, open_file, read_at_once, read_up_to
+from surehand.files.paths import exact_times
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
-from surehand.files.text_pages import TextFile, TextPage
 from surehand.history.read_contents import SEEN
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext

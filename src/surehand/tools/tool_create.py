@@ -16,9 +16,9 @@ from surehand.core.names import name_problems
 from surehand.core.record import Args, Field
 from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.tool import Preview, Tool
+from surehand.tools import prompt
 from surehand.tools.made_tools import WORKSHOP, Made, Version, tool_of
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 
 if TYPE_CHECKING:
     from surehand.core.session import Session

@@ -15,8 +15,8 @@ from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 from surehand.web.addresses import WebAddress, read_url
 from surehand.web.documents import Converter, document, most_bytes, worth_reading
 from surehand.web.fetch import FetchOptions, Reach, get, refuse_secrets, system_resolve

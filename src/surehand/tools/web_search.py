@@ -10,8 +10,8 @@ from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field
 from surehand.core.tool import Tool
+from surehand.tools import prompt
 from surehand.tools.output_schemas import output_schema
-from surehand.tools.prompts import prompt
 from surehand.web.addresses import read_url
 from surehand.web.fetch import Reach, refuse_secrets, system_resolve
 from surehand.web.search_engines import Engine, Found, choose, search
