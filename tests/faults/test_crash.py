@@ -15,8 +15,8 @@ import pytest
 from tests.faults import tracing
 from tests.tools.workbench import Workbench, failure
 
-from surehand.commands.dry_run.apply import Applying, remember
-from surehand.commands.dry_run.tree_copy import TreeCopy
+from surehand.commands.dry_run import Applying, remember
+from surehand.commands.dry_run_copies import TreeCopy
 from surehand.files.trees import remove_tree
 from surehand.history.words import Author
 

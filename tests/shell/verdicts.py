@@ -235,7 +235,7 @@ class Judge:
         from surehand.shell.effects import known_words
         from surehand.shell.programs import quiet_variables
         from surehand.shell.report import head_share
-        from surehand.tools.bash_result import _means_no  # pyright: ignore[reportPrivateUsage]
+        from surehand.tools.bash_call import _means_no  # pyright: ignore[reportPrivateUsage]
 
         report = understand(command, str(self.workspace), home=os.environ["HOME"])
         return report, {

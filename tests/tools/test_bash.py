@@ -151,7 +151,7 @@ async def test_a_time_out_says_so_and_keeps_what_was_printed(sh: Bench) -> None:
 
 
 async def test_a_slow_command_reports_its_time(sh: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surehand.tools.bash_result.SLOW_S", 0.05)
+    monkeypatch.setattr("surehand.tools.bash_call.SLOW_S", 0.05)
     assert "[took 0." in (await sh("sleep 0.1")).output
 
 

@@ -384,11 +384,11 @@ async def test_where_nothing_contains_a_command_none_is_tried(workspace: Path, m
 async def test_a_workspace_too_large_for_a_plain_copy_is_refused_by_the_limit(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, told: str
 ) -> None:
-    from surehand.commands.dry_run import tree_copy
+    from surehand.commands import dry_run_copies
 
     force("copy", monkeypatch)
-    small = tree_copy.Limits(**{limit: 5})
-    monkeypatch.setattr(tree_copy, "Limits", lambda: small)
+    small = dry_run_copies.Limits(**{limit: 5})
+    monkeypatch.setattr(dry_run_copies, "Limits", lambda: small)
     async with opened(workspace) as (app, _):
         shown = await app.dry_run("Bash", {"command": "rm a.txt"})
     assert shown.error is not None

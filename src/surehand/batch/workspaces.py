@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from surehand.batch.tasks import Task, WorkspaceSpec
 from surehand.commands import worktrees
-from surehand.commands.dry_run.tree_copy import Limits, TreeTooLarge, copy_tree
+from surehand.commands.dry_run_copies import Limits, TreeTooLarge, copy_tree
 from surehand.commands.worktrees import OwnGit
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen, replace_values

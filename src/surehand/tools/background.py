@@ -28,7 +28,7 @@ from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Run
-from surehand.tools.bash_command import BashArgs, change_log_of, command_of, describe, why_unrecorded
+from surehand.tools.bash_call import BashArgs, change_log_of, command_of, describe, why_unrecorded
 from surehand.tools.tasks import BOARD
 
 if TYPE_CHECKING:

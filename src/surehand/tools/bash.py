@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from surehand.commands import input_prompts
 from surehand.commands.collect_changes import ChangeCollector
+from surehand.commands.output import describe_wait
 from surehand.commands.session import SHELLS, Shells, sandbox_missing
 from surehand.commands.tracked_commits import Staging
 from surehand.core.call import ToolResult
@@ -25,8 +25,11 @@ from surehand.sandbox.protocol import Runner
 from surehand.shell.programs import quiet_variables
 from surehand.shell.syntax import PARSERS
 from surehand.tools import prompt
-from surehand.tools.bash_command import (
+from surehand.tools.bash_call import (
     BashArgs,
+    Call,
+    Outcome,
+    Printed,
     change_log_of,
     command_names,
     command_of,
@@ -34,11 +37,11 @@ from surehand.tools.bash_command import (
     find_alteration,
     is_read_only,
     needs_privileges,
+    result,
     time_s,
     understand_call,
     why_unrecorded,
 )
-from surehand.tools.bash_result import Call, Outcome, Printed, result
 from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
     report = understand_call(args, ctx)
     if not report.ok or not all(each.literal for each in report.commands):
         return True
-    from surehand.commands.shell_state import may_remember  # lazy: shell_state, 4 ms
+    from surehand.commands.persistent_shell import may_remember  # lazy: persistent_shell, 85 ms
 
     return may_remember(args.command, command_names(args, ctx))
 
@@ -235,7 +238,7 @@ async def _once(
     variables = _read_variables(args, ctx) if is_read_only(args, ctx) else {}
     command = command_of(args.command, ctx, shells, variables)
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, change_log=change_log)
-    run.told_waiting = lambda name: ctx.progress(input_prompts.describe_wait(name))
+    run.told_waiting = lambda name: ctx.progress(describe_wait(name))
     try:
         await run.finish(time_s(args, ctx))
     finally:

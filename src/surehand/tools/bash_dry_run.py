@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from surehand.commands.dry_run import apply
-from surehand.commands.dry_run.differences import Difference, render
-from surehand.commands.dry_run.dry_run import Scratch, never_ran, prepare_scratch
+from surehand.commands.dry_run import Applying, Scratch, never_ran, prepare_scratch, remember
+from surehand.commands.dry_run_copies import Difference, render
 from surehand.commands.output import mark_stderr
 from surehand.commands.session import SHELLS, Shells
 from surehand.core.call import ToolResult, new_id
@@ -18,8 +17,7 @@ from surehand.git.protected_files import is_hook
 from surehand.history.history import HISTORY
 from surehand.history.words import Author
 from surehand.sandbox.command import Ended
-from surehand.tools.bash_command import BashArgs, command_of, time_s, understand_call
-from surehand.tools.bash_result import Call, Outcome, Printed, result
+from surehand.tools.bash_call import BashArgs, Call, Outcome, Printed, command_of, result, time_s, understand_call
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -89,7 +87,7 @@ class BashDryRun:
         self._found = self._scratch.copy.differences()
         self._diff = render(self._found)
         self._changes = [each.to_dict() for each in self._found]
-        self._remembered = apply.remember(self._found)
+        self._remembered = remember(self._found)
 
     def preview(self) -> Preview:
         """Return what a person is shown."""
@@ -144,7 +142,7 @@ class BashDryRun:
         session, profile = self._ctx.session, self._scratch.launcher.profile
         kept = session.keeps_as_is
         protected = (*profile.read_only, *profile.forbidden)
-        applying = apply.Applying(
+        applying = Applying(
             self._found,
             self._remembered,
             roots=self._scratch.copy.roots,

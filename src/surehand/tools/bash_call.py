@@ -1,29 +1,172 @@
-"""What a command came to, as `Bash` answers it: output, exit code, what was left out, why it failed, what to do."""
+"""A `Bash` call: its arguments, what they mean, the process that runs them, and what that came to.
+
+The result has the output, the exit code, what was left out, why it failed, and what to do.
+"""
 
 from __future__ import annotations
 
+import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands import input_prompts
 from surehand.commands.collect_changes import KEPT_HINT, put_back_message
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Shown, Stream, Watcher, mark_stderr, truncate_bytes
-from surehand.commands.session import Shells, in_force
+from surehand.commands.output import (
+    NO_INPUT_HINT,
+    STDERR_LIMIT,
+    STDOUT_LIMIT,
+    Shown,
+    Stream,
+    Watcher,
+    asked_last,
+    mark_stderr,
+    truncate_bytes,
+    wanted_input,
+)
+from surehand.commands.session import SHELLS, Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.frozen import frozen
+from surehand.core.record import Args, Field, hide_default
 from surehand.core.text import format_count
 from surehand.sandbox import denials
-from surehand.sandbox.command import Ended
+from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, Ended, bash
 from surehand.sandbox.protocol import Runner
+from surehand.shell import understand
 from surehand.shell.programs import exit_1_means_no, program_of
 from surehand.shell.report import head_share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from surehand.core.context import ToolContext
     from surehand.history.command_changes import Recorded
     from surehand.shell import ShellReport
     from surehand.shell.report import SimpleCommand
+
+DEFAULT_MS: Final = 120_000
+MAX_MS: Final = 600_000
+COMMAND_LIMIT: Final = 2 * 1024 * 1024
+_PRIVILEGED: Final = frozenset(
+    {"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"}
+)
+"""Programs that need the privileges of their owner, which a process under a change log does not get."""
+
+
+class BashArgs(Args):
+    """A command and how to run it."""
+
+    command: str = Field(description="The bash command to execute")
+    timeout: int = Field(
+        default=DEFAULT_MS,
+        description="Timeout in milliseconds (default 120000, max 600000)",
+        json_schema_extra=hide_default,
+    )
+    run_in_background: bool = Field(
+        default=False,
+        description="Run the command in the background and return a task_id immediately",
+        json_schema_extra=hide_default,
+    )
+    description: str = Field(
+        default="", description="A description of what this command does", json_schema_extra=hide_default
+    )
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what no schema can say."""
+        if not 1 <= self.timeout <= MAX_MS:
+            yield "timeout", f"is {self.timeout} ms; it must be from 1 to {MAX_MS}"
+        if not self.command.strip():
+            yield "command", "is empty"
+        if "\0" in self.command:
+            yield "command", "has a NUL character, which no shell can read"
+        if "\r" in self.command:
+            yield "command", "has carriage returns; end its lines with a line feed alone"
+        if not _encodable(self.command):
+            yield "command", "has half of a character (a lone surrogate), which no shell can read"
+        if len(self.command) > COMMAND_LIMIT:
+            yield "command", f"has {len(self.command):,} characters; the limit is {COMMAND_LIMIT:,}. Put it in a file"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def understand_call(args: BashArgs, ctx: ToolContext) -> ShellReport:
+    """Return what the command means; found out once a call."""
+    home, new_shell = os.path.expanduser("~"), not ctx.options.get("persistent")
+    return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=home, new_shell=new_shell))
+
+
+def is_read_only(args: BashArgs, ctx: ToolContext) -> bool:
+    """Tell whether the command only reads."""
+    report = understand_call(args, ctx)
+    return report.ok and report.read_only and not args.run_in_background and not find_alteration(args, ctx)
+
+
+def find_alteration(args: BashArgs, ctx: ToolContext) -> str:
+    """Say why the session's shell with memory may take the command for another one than its words say."""
+    shells = ctx.session.peek(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
+    if shells is None:
+        return ""
+    return ctx.once("memory of the shell", lambda: shells.alters(command_names(args, ctx), ctx.cwd, args.command))
+
+
+def command_names(args: BashArgs, ctx: ToolContext) -> dict[str, None]:
+    """Return the names of all commands, wrappers included."""
+    commands = understand_call(args, ctx).commands
+    return dict.fromkeys(name for each in commands for name in (*each.wrappers, each.name, each.words[0]) if name)
+
+
+def time_s(args: BashArgs, ctx: ToolContext) -> float:
+    """Return how long the command may run: a little less than the settings give the call, so that it can still tell."""
+    own = args.timeout / 1000
+    settings = ctx.session.settings.tools.get("Bash")
+    if settings is None or settings.timeout is None:
+        return own
+    return min(own, max(settings.timeout * 0.9, settings.timeout - 0.5))
+
+
+def describe(args: BashArgs) -> str:
+    """Return the description of a command in the history."""
+    return args.description or args.command[:200]
+
+
+def change_log_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runner) -> str | None:
+    """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
+    if is_read_only(args, ctx) or why_unrecorded(args, ctx, launcher):
+        return None
+    from surehand.history.words import Author  # lazy: words, 2 ms
+
+    return shells.change_log(Author.of(ctx, "Bash", describe(args)), launcher.profile)
+
+
+def why_unrecorded(args: BashArgs, ctx: ToolContext, launcher: Runner) -> str:
+    """Say why what a command changes is not kept for undo; an empty text where it is, or where it only reads."""
+    if is_read_only(args, ctx):
+        return ""
+    if not launcher.records:
+        return "nothing on this system writes down what a command changes"
+    if not launcher.profile.contained and needs_privileges(args, ctx):
+        return "a program that takes other privileges runs without that"
+    return ""
+
+
+def needs_privileges(args: BashArgs, ctx: ToolContext) -> bool:
+    """Tell whether one of its programs needs the privileges of their owner."""
+    return any(command.name in _PRIVILEGED for command in understand_call(args, ctx).commands)
+
+
+def command_of(
+    text: str, ctx: ToolContext, shells: Shells, variables: Mapping[str, str] = MappingProxyType({})
+) -> Command:
+    """Return the process that runs a command line; a very long one is read from a descriptor."""
+    environment = {**shells.environment(ctx.call.id), **variables}
+    if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
+        return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
+    return Command((bash(), SCRIPT), ctx.cwd, environment, text.encode("utf-8", "surrogateescape"))
+
 
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
@@ -107,12 +250,12 @@ def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, rec
     if recorded is not None and recorded.put_back:
         data["put_back"] = list(recorded.put_back)
         error = _put_back(recorded.put_back, ended)
-    hint = error.hint if error is not None else input_prompts.HINT if input_prompts.asked_last(stderr.text) else ""
+    hint = error.hint if error is not None else NO_INPUT_HINT if asked_last(stderr.text) else ""
     if error is None and not call.report.read_only:
         notes += _met_the_sandbox(call, stdout, stderr, ended)
     if hint:
         notes.append(hint)
-        if input_prompts.HINT in hint:
+        if NO_INPUT_HINT in hint:
             data["waiting_for_input"] = True
     body = "\n".join(
         part for part in (stdout.text.rstrip("\n"), truncate_bytes(mark_stderr(stderr.text), STDERR_LIMIT)) if part
@@ -169,11 +312,11 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
         message = f"the command ran longer than its {call.limit_s:g} s and was ended"
         if ended.waiting:
             message += f"; {ended.waiting} waited for input"
-        seems = not ended.waiting and input_prompts.wanted_input(stdout.text, stderr.text)
-        hint = input_prompts.HINT if ended.waiting else f"{_MORE_TIME} {input_prompts.HINT}" if seems else _MORE_TIME
+        seems = not ended.waiting and wanted_input(stdout.text, stderr.text)
+        hint = NO_INPUT_HINT if ended.waiting else f"{_MORE_TIME} {NO_INPUT_HINT}" if seems else _MORE_TIME
         # A program that tries again and again for want of network has said so meanwhile, or is known to need it.
         met = _explanation(call, stdout.text, stderr.text, ended) or _wants_network(call)
-        if met and met != input_prompts.HINT:
+        if met and met != NO_INPUT_HINT:
             hint = met
         return ToolError("timeout", message, hint, details | {"timeout_s": call.limit_s})
     if ended.stopped:
@@ -219,7 +362,7 @@ def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
     explained = denials.explain(stderr + stdout[-4000:], call.launcher.profile, ended.exit_code)
     explained = explained or _asked_in_vain(call)
     last = _last(call.report)
-    asked = input_prompts.HINT if input_prompts.wanted_input(stdout, stderr, last.name if last else "") else ""
+    asked = NO_INPUT_HINT if wanted_input(stdout, stderr, last.name if last else "") else ""
     return " ".join(each for each in (asked, explained) if each)
 
 
