@@ -27,7 +27,6 @@ KEPT_APART = {
     "surehand.providers.anthropic": "one file a vendor",
     "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
-    "surehand.shell.programs.packages": "one file a family, loaded when it is needed",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",
 }
 """Modules of one importer that are an idea of their own all the same, and why."""

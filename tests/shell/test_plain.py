@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from surehand.shell.plain import parse_plain
 from surehand.shell.scope import Context, Scope
-from surehand.shell.syntax import SyntaxFault, parse_full
+from surehand.shell.syntax import SyntaxFault, parse_full, parse_plain
 from surehand.shell.walk import Walk
 from surehand.shell.word import Word
 

@@ -232,9 +232,8 @@ class Judge:
     def _facts(self, command: str) -> tuple[Any, dict[str, Any]]:
         """Return the report, and what the rest of the program takes out of the tables of programs."""
         from surehand.shell import understand
-        from surehand.shell.effects import known_words
         from surehand.shell.programs import quiet_variables
-        from surehand.shell.report import head_share
+        from surehand.shell.report import head_share, known_words
         from surehand.tools.bash_call import _means_no  # pyright: ignore[reportPrivateUsage]
 
         report = understand(command, str(self.workspace), home=os.environ["HOME"])

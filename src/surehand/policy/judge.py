@@ -247,7 +247,7 @@ def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
     denied = [rule for rule in rules.book.own if rule.verdict == "deny" and rule.kind in ("read", "write")]
     if not denied:
         return
-    from surehand.shell.effects import known_words  # lazy: the shell's tables, about 30 ms, for few rules
+    from surehand.shell.report import known_words  # lazy: the shell's tables, about 30 ms, for few rules
 
     if known_words(words[0]):
         return

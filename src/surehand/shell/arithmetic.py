@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from surehand.core.text import lazy_pattern
-from surehand.shell.plain import Node
+from surehand.shell.syntax import Node
 from surehand.shell.tree import child, children, prints_a_number, text
 from surehand.shell.word import Word
 

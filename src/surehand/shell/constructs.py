@@ -9,9 +9,9 @@ from surehand.core.frozen import replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic, simple
 from surehand.shell.path_lists import find_listed_paths
-from surehand.shell.plain import Node
 from surehand.shell.programs import wrapper_of
 from surehand.shell.scope import Context, Directories, Flow, Scope, is_number, staying, union
+from surehand.shell.syntax import Node
 from surehand.shell.tree import (
     and_or_parts,
     below,

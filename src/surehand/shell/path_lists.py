@@ -19,7 +19,7 @@ from surehand.core.frozen import replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import globs, options, read_only
 from surehand.shell.programs import program_of, wrapper_of
-from surehand.shell.programs.find import joins_tests, picked_files, picks_link
+from surehand.shell.programs.directories import joins_tests, picked_files, picks_link
 from surehand.shell.programs.record import Call
 from surehand.shell.scope import FoundCommand
 from surehand.shell.word import Many, Word

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
-from surehand.shell.options import names
+from surehand.shell.options import Verdict, names
 from surehand.shell.programs import program_of
 from surehand.shell.programs.record import Program
 from surehand.shell.scope import FoundCommand, assignment_problem, is_shells_own, variable_and_setting_problem
-from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Wrapper
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell.options import names
-from surehand.shell.plain import Node
+from surehand.shell.syntax import Node
 from surehand.shell.word import NUMBER, Word
 from surehand.shell.wrappers import Wrapper
 

@@ -12,7 +12,6 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import globs, options
 from surehand.shell.options import names
 from surehand.shell.path_lists import add_listed_paths, repositories_around
-from surehand.shell.plain import Node, parse_plain
 from surehand.shell.programs import program_of, wrapper_of
 from surehand.shell.programs.record import VERSION_OPTIONS
 from surehand.shell.scope import (
@@ -26,6 +25,7 @@ from surehand.shell.scope import (
     staying,
     union,
 )
+from surehand.shell.syntax import Node, parse_plain
 from surehand.shell.tree import below, child, children, text
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, Wrapper, unwrap

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from surehand.core.text import lazy_pattern
-from surehand.shell.plain import Node
+from surehand.shell.syntax import Node
 
 COMMAND_KINDS = frozenset(("CallExpr", "DeclClause", "LetClause"))
 _BEFORE_A_COMMENT = lazy_pattern(rb"(?:^|[^\\])[ \t\n;&|(]\Z|\A\Z")

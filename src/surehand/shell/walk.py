@@ -14,7 +14,6 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic, globs, simple
 from surehand.shell.constructs import CONSTRUCTS
 from surehand.shell.path_lists import find_listed_paths
-from surehand.shell.plain import Node
 from surehand.shell.scope import (
     Context,
     Directories,
@@ -27,7 +26,7 @@ from surehand.shell.scope import (
     staying,
     union,
 )
-from surehand.shell.syntax import SyntaxFault, parse
+from surehand.shell.syntax import Node, SyntaxFault, parse
 from surehand.shell.tree import (
     child,
     children,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic
-from surehand.shell.plain import Node
+from surehand.shell.syntax import Node
 from surehand.shell.tree import below, child, children, prints_a_number, text
 from surehand.shell.word import Kind, Many, Word
 

@@ -18,8 +18,8 @@ from surehand.shell.programs.record import Program
 from surehand.shell.wrappers import Wrapper
 
 FAMILIES = (
-    "builtins", "text", "search", "directories", "git", "find", "sed", "awk", "changes", "archives", "binary", "system",
-    "network", "languages", "packages", "wrappers",
+    "builtins", "text", "search", "directories", "git", "sed_and_awk", "changes", "archives", "system", "development",
+    "wrappers",
 )  # fmt: skip
 """The files of records, those that are needed most often first."""
 PROGRAMS: dict[str, Program] = {}

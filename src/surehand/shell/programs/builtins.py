@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
-from surehand.shell.options import names
+from surehand.shell.options import Verdict, names
 from surehand.shell.programs.record import Form, Program, by_words, judge_files
 from surehand.shell.scope import is_shells_own
 from surehand.shell.touches import Touch
-from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 
 _PRINTF_ASSIGNS = lazy_pattern(r"%[-#0 +'0-9.*]*[hjlLtz]*n")

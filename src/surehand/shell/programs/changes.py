@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
+from surehand.shell.options import Verdict
 from surehand.shell.programs.record import Form, Program, by_words
 from surehand.shell.touches import Operands, Touch
-from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import scripts
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
-from surehand.shell.options import Flags, names
+from surehand.shell.options import Flags, Verdict, judge_words, names
 from surehand.shell.programs.record import Call, Program, by_words
 from surehand.shell.touches import REMOTE, Touch, TouchKind, loosely
-from surehand.shell.verdict import Verdict, judge_words
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, value_of
 

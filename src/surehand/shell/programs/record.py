@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 from surehand.core.frozen import frozen
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
+from surehand.shell.options import Verdict, judge_words
 from surehand.shell.touches import Touches
-from surehand.shell.verdict import Verdict, judge_words
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Starts, Wrapper
 

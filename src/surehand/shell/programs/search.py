@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
-from surehand.shell.options import names
+from surehand.shell.options import Verdict, names
 from surehand.shell.programs.record import Call, Program, without
-from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, scripts, value_of
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
-from surehand.shell.options import names
+from surehand.shell.options import Verdict, names
 from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
 from surehand.shell.touches import Touch, loosely, writes_second_operand
-from surehand.shell.verdict import Verdict
 from surehand.shell.word import Word
 from surehand.shell.wrappers import scripts
 
