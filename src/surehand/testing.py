@@ -25,8 +25,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.engine.extensions import Extension
-from surehand.engine.running import runner
-from surehand.engine.workers import Workers
+from surehand.engine.running import Workers, runner
 from surehand.policy.approvals import Answer, Question
 
 if TYPE_CHECKING:

@@ -18,10 +18,8 @@ from surehand.core.names import did_you_mean
 from surehand.core.session import name_problem
 from surehand.core.settings import ToolSettings
 from surehand.core.tool import Tool
-from surehand.engine.bus import Bus
-from surehand.engine.checkpoint import read_past
-from surehand.engine.journal import Journal
-from surehand.engine.log import LOGGED, at_levels, is_logged
+from surehand.engine.bus import LOGGED, Bus, at_levels, is_logged
+from surehand.engine.journal import Journal, read_past
 from surehand.engine.metrics import Metrics
 from surehand.policy.policy import bypass_problem
 from surehand.policy.trust import changed_since_trusted
@@ -192,7 +190,7 @@ class Listeners:
 
     def keep_metrics(self, path: str, metrics: Metrics) -> None:
         """Add what this process measures to what others have measured in this workspace."""
-        from surehand.engine.metrics_store import MetricsStore  # lazy: metrics_store, 3 ms
+        from surehand.engine.metrics import MetricsStore  # lazy: metrics_store, 3 ms
 
         store = MetricsStore(path)
 

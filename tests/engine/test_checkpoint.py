@@ -12,8 +12,7 @@ import pytest
 from surehand import Settings, Surehand
 from surehand.cli.main import main
 from surehand.core.settings import HistorySettings
-from surehand.engine import checkpoint
-from surehand.engine.journal import Journal, list_sessions, records
+from surehand.engine.journal import Journal, checkpoint_path, list_sessions, read_past, records
 from surehand.state import locations
 from surehand.testing import Says
 
@@ -42,7 +41,7 @@ async def test_a_session_goes_on_without_reading_its_old_records_again(workspace
     await fill(workspace, 120)
     journal = journal_of(workspace)
     [before] = list_sessions(str(journal.parent))  # reads it all, and leaves a checkpoint
-    assert Path(checkpoint.path_of(str(journal))).exists()
+    assert Path(checkpoint_path(str(journal))).exists()
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(b"x" * (len(line) - 1) + b"\n" for line in lines[:-5]) + b"".join(lines[-5:]))
     async with Surehand(workspace, session="work", approver=Says("session")) as app:
@@ -56,15 +55,15 @@ async def test_a_session_goes_on_without_reading_its_old_records_again(workspace
 async def test_a_checkpoint_that_does_not_fit_costs_nothing_but_time(workspace: Path, damage: str) -> None:
     await fill(workspace, 120)
     journal = journal_of(workspace)
-    kept = Path(checkpoint.path_of(str(journal)))
-    past = checkpoint.read_past(str(journal)).to_dict()
+    kept = Path(checkpoint_path(str(journal)))
+    past = read_past(str(journal)).to_dict()
     if damage == "no json":
         kept.write_text("{")
     elif damage == "nonsense":
         kept.write_text(json.dumps(json.loads(kept.read_text()) | {"past": {"calls": "many"}}))
     else:
         kept.write_text(json.dumps(json.loads(kept.read_text()) | {"mark": "another"}))
-    assert checkpoint.read_past(str(journal)).to_dict() == past
+    assert read_past(str(journal)).to_dict() == past
 
 
 async def test_a_line_that_is_not_whole_yet_is_left_to_the_next_reader(workspace: Path) -> None:
@@ -72,13 +71,13 @@ async def test_a_line_that_is_not_whole_yet_is_left_to_the_next_reader(workspace
     journal = journal_of(workspace)
     lines = journal.read_bytes().splitlines(keepends=True)
     finished = next(line for line in reversed(lines) if b'"call_finished"' in line)
-    calls = checkpoint.read_past(str(journal)).calls
+    calls = read_past(str(journal)).calls
     with journal.open("ab") as file:
         file.write(finished[:50])
-    assert checkpoint.read_past(str(journal)).calls == calls
+    assert read_past(str(journal)).calls == calls
     with journal.open("ab") as file:
         file.write(finished[50:])
-    assert checkpoint.read_past(str(journal)).calls == calls + 1
+    assert read_past(str(journal)).calls == calls + 1
 
 
 async def test_a_journal_above_its_limit_drops_its_older_half_and_nothing_it_came_to(workspace: Path) -> None:
@@ -95,7 +94,7 @@ async def test_a_journal_above_its_limit_drops_its_older_half_and_nothing_it_cam
     first, *rest = records(str(journal))
     assert (first["kind"], first["data"]["calls"]) == ("past", 31)
     assert sum(record["kind"] == "call_finished" for record in rest) == 1
-    assert checkpoint.read_past(str(journal)).calls == 32
+    assert read_past(str(journal)).calls == 32
 
 
 def test_a_journal_that_others_have_open_is_not_shortened_under_them(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
 from surehand.core.settings import MonitoringSettings, Settings, ToolSettings
 from surehand.core.tool import tool
-from surehand.engine.metrics import UNKNOWN, HeardCalls, Metrics, Record, Sketch
+from surehand.engine.metrics import RUNS_LIMIT, UNKNOWN, HeardCalls, Metrics, MetricsStore, Record, Sketch
 from surehand.engine.metrics_export import to_json, to_prometheus
-from surehand.engine.metrics_store import RUNS_LIMIT, MetricsStore
 from surehand.testing import scratch_app
 
 

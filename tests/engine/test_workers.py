@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from surehand.engine.workers import Workers
+from surehand.engine.running import Workers
 
 
 async def test_the_thread_that_worked_last_takes_the_next_job() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from surehand.core.errors import RegistrationError
 from surehand.core.tool import Tool
-from surehand.registry.registry import Registry
-from surehand.registry.resolve import order, problems, split_requirement
+from surehand.registry.registry import Registry, order_by_requirements, requirement_problems, split_requirement
 
 SCHEMA = {"type": "object"}
 
@@ -52,31 +51,31 @@ def test_a_requirement_is_a_name_and_a_range(text: str, expected: tuple[str, str
 )
 def test_what_cannot_be_met_is_named(requires: str, fault: str) -> None:
     there = {"Lib": make("Lib", version="1.4.2"), "Odd": make("Odd", version="tuesday")}
-    assert fault in problems(make("new", requires), there.get)[0]
+    assert fault in requirement_problems(make("new", requires), there.get)[0]
 
 
 @pytest.mark.parametrize("requires", ["Lib", "Lib>=1.2,<2", "Lib~=1.4", "Lib!=1.4.1", "L"])
 def test_what_is_there_meets_the_requirement(requires: str) -> None:
     lib = make("Lib", version="1.4.2", aliases=("L",))
-    assert problems(make("new", requires), {"Lib": lib, "L": lib}.get) == []
+    assert requirement_problems(make("new", requires), {"Lib": lib, "L": lib}.get) == []
 
 
 def test_every_unmet_requirement_is_listed() -> None:
-    assert len(problems(make("new", "a", "b>=1", "c"), {}.get)) == 3
+    assert len(requirement_problems(make("new", "a", "b>=1", "c"), {}.get)) == 3
 
 
 def test_a_cycle_is_named_from_end_to_end() -> None:
     there = {"b": make("b", "c"), "c": make("c", "a")}
-    assert problems(make("a", "b"), there.get) == ["requires itself: a -> b -> c -> a"]
+    assert requirement_problems(make("a", "b"), there.get) == ["requires itself: a -> b -> c -> a"]
 
 
 def test_a_group_is_ordered_by_what_its_members_require() -> None:
-    names, faults = order([make("top", "middle"), make("middle", "base"), make("base")], {}.get)
+    names, faults = order_by_requirements([make("top", "middle"), make("middle", "base"), make("base")], {}.get)
     assert (names, faults) == (["base", "middle", "top"], {})
 
 
 def test_a_member_that_cannot_be_had_takes_along_those_that_require_it() -> None:
-    names, faults = order([make("a", "b"), make("b", "nowhere"), make("c")], {}.get)
+    names, faults = order_by_requirements([make("a", "b"), make("b", "nowhere"), make("c")], {}.get)
     assert names == ["c"]
     assert faults["b"] == ["requires nowhere, which is not registered"]
     assert faults["a"] == ["requires b, which cannot be registered"]

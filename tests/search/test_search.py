@@ -18,8 +18,8 @@ from tests.git.repositories import put, random_pattern, random_tree, repository
 from surehand.core.errors import ToolFailure
 from surehand.search import ripgrep as rg
 from surehand.search import search
-from surehand.search.file_filter import file_filter
 from surehand.search.gitignore import rg_agrees
+from surehand.search.globs import file_filter
 from surehand.search.ignore_files import hold_open
 from surehand.search.search import OpenFiles, Root, Search
 from surehand.search.walk import Walk, look_through, walk_options

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from surehand import Surehand
 from surehand.core.secrets import SECRET_PATTERNS, may_be_secret
-from surehand.search.gitignore import Rules
+from surehand.search.gitignore import WORTHWHILE, Rules, Sieve
 from surehand.search.ignore_files import Folder
-from surehand.search.sieve import WORTHWHILE, Sieve
 
 STARS_AND_CLASSES = ["*", "?", "**", "[ab]", "[!a]", "[a-c]", "[[:upper:]]", "[A-C]", "[", "]"]
 PIECES = [*STARS_AND_CLASSES, "a", "B", "b", "x", ".", ".log", "é", "\\*", "\\A"]

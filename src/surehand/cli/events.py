@@ -13,7 +13,7 @@ from surehand.cli.screen import format_duration
 from surehand.cli.session import run as run_command
 from surehand.core.events import EventKind
 from surehand.core.text import format_count
-from surehand.engine.recorded_calls import read_recorded_calls
+from surehand.engine.channel import read_recorded_calls
 from surehand.files.sanitize import visible
 from surehand.state.follow import follow_sessions, running_sessions
 from surehand.tools.history import NOT_A_TIME, moment

@@ -16,7 +16,7 @@ from surehand.cli import render, session
 from surehand.cli.parser import approvals_option, effort_option, port_number
 from surehand.cli.tools import csv, warn_of_unmatched
 from surehand.core.errors import SettingsError
-from surehand.engine.log import to_stderr
+from surehand.engine.bus import to_stderr
 from surehand.mcp.server.calls import Listing, gathering
 from surehand.mcp.server.resources import INSTRUCTIONS, own_extras
 from surehand.models import choose, open_model

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surehand.cli import render
+from surehand.engine.bus import to_stderr
 from surehand.engine.journal import drop_empty
-from surehand.engine.log import to_stderr
 from surehand.policy.approvals import First, Nobody
 from surehand.state import locations
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from surehand import config
 from surehand.cli import render, session
 from surehand.engine.journal import list_turns
+from surehand.engine.metrics import MetricsStore
 from surehand.engine.metrics_export import kept_figures, to_json, to_prometheus
-from surehand.engine.metrics_store import MetricsStore
 from surehand.engine.slots import DEFAULT_LIMIT
 from surehand.engine.tuning import advise_caching, advise_concurrency, advise_timeout
 from surehand.models import sum_by_model

@@ -187,7 +187,7 @@ def _list_activated(options: Namespace) -> list[str]:
     """Return the tools that a session has activated by now, as its journal has it."""
     if options.session is None:
         return []
-    from surehand.engine.checkpoint import read_past  # lazy: checkpoint, 17 ms
+    from surehand.engine.journal import read_past  # lazy: checkpoint, 17 ms
 
     journal = os.path.join(locations.workspace_state(options.cwd), "sessions", f"{options.session}.jsonl")
     return read_past(journal).activated
@@ -222,8 +222,8 @@ def _metrics(options: Namespace, name: str) -> Any:
     path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
     if not os.path.exists(path):
         return None
+    from surehand.engine.metrics import MetricsStore  # lazy: metrics_store, 10 ms
     from surehand.engine.metrics_export import figures, to_json  # lazy: metrics_export, 12 ms
-    from surehand.engine.metrics_store import MetricsStore  # lazy: metrics_store, 10 ms
 
     record = MetricsStore(path).load().get(name)
     return to_json(figures(name, record, monotonic())) if record else None
@@ -256,7 +256,7 @@ def _page(row: dict[str, Any]) -> str:
 
 
 def _report_unknown_tool(options: Namespace, names: list[str]) -> int:
-    from surehand.engine.errors import unknown_tool  # lazy: errors, 120 ms
+    from surehand.engine.prepared import unknown_tool  # lazy: errors, 120 ms
 
     error = ToolError.of(unknown_tool(options.name, names))
     if render.as_json(options):

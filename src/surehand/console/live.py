@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import StreamingResponse
 
 from surehand.console.access import ApiError, ApiRequest, Endpoint
-from surehand.engine.recorded_calls import find_recorded_call
+from surehand.engine.channel import find_recorded_call
 from surehand.state.follow import follow_sessions
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from surehand import config
 from surehand.config import set_value
 from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records
+from surehand.engine.channel import read_recorded_calls
 from surehand.engine.journal import list_turns
-from surehand.engine.recorded_calls import read_recorded_calls
 from surehand.models import sum_by_model
 from surehand.state import locations
 from surehand.state.locations import Workspace

@@ -23,8 +23,7 @@ from surehand.core.events import EventKind
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.tool import DryRun, Flag, Permission, Preview, Tool
 from surehand.engine.questions import OpenQuestions
-from surehand.engine.running import check_once
-from surehand.engine.workers import Workers
+from surehand.engine.running import Workers, check_once
 from surehand.policy.approvals import Answer, Approver, Question, digest
 from surehand.policy.paths import Roots
 from surehand.policy.policy import Decision, Policy, Request

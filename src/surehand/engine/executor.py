@@ -21,26 +21,33 @@ from surehand.core.frozen import replace_values
 from surehand.core.tool import Tool
 from surehand.engine.ask import Permissions, check_and_preview, discard_dry_run, narrow
 from surehand.engine.bus import Bus
-from surehand.engine.children import make_child_call, refuse_wider
-from surehand.engine.errors import (
+from surehand.engine.extensions import Extensions
+from surehand.engine.health import Readiness
+from surehand.engine.prepared import (
     CLOSED,
     SWITCHED_OFF,
+    Ledger,
+    Meter,
+    Middleware,
+    Prepared,
+    Proceed,
+    View,
     closed_result,
     crash_failure,
     failed_result,
     given_up,
+    make_child_call,
     missing,
+    refuse_wider,
     timed_out,
 )
-from surehand.engine.extensions import Extensions
-from surehand.engine.health import Readiness
-from surehand.engine.prepared import Ledger, Meter, Middleware, Prepared, Proceed, View
 from surehand.engine.running import (
     STOPPED,
     Deadlines,
     Overrun,
     Start,
     Underway,
+    Workers,
     check_once,
     checks_itself,
     checks_on_loop,
@@ -49,7 +56,6 @@ from surehand.engine.running import (
     within,
 )
 from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, sort_names
-from surehand.engine.workers import Workers
 from surehand.policy.approvals import Approver, Question
 from surehand.policy.policy import Decision, Policy
 from surehand.registry.lifecycle import Life, Lifecycle

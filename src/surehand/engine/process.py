@@ -7,21 +7,26 @@ importable module (or of the script that was started). Arguments and result cros
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import json
 import os
+import runpy
 import signal
 import sys
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands.collect_changes import KEPT_HINT, put_back_message
 from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core import installation
-from surehand.core.call import ToolResult
+from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
-from surehand.core.tool import Tool
+from surehand.core.tool import FunctionTool, Tool
+from surehand.engine.arguments import repair_arguments
 from surehand.files.protected_paths import PRIVATE, homes, inside
 from surehand.registry.loading import find_by_name, import_problem
 from surehand.sandbox.command import Command
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
 _CHILD: Final = (
     "import json, sys; order = json.load(open(int(sys.argv[1]))); sys.path[:] = order['path']; "
-    "from surehand.engine.process_child import main; main(order, int(sys.argv[2]))"
+    "from surehand.engine.process import carry_out; carry_out(order, int(sys.argv[2]))"
 )
 _LIFTED: Final = "It runs in the sandbox: the user's [sandbox] process_tools = false lifts that."
 
@@ -212,3 +217,74 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except ProcessLookupError:
         pass
     await process.wait()
+
+
+# -- the child's side ------------------------------------------------------------------------------------------------
+
+
+def carry_out(order: dict[str, Any], descriptor: int) -> None:
+    """Carry out an order in a child: import the function by name, run it, answer on `descriptor`."""
+    _die_with_parent()
+    with os.fdopen(descriptor, "w", encoding="utf-8") as answer:
+        json.dump(_answer(order), answer, ensure_ascii=False)
+
+
+def _answer(order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return ToolResult.of(_run_target(order)).with_meta(resources=_measure_use()).to_dict()
+    except ToolFailure as failure:
+        return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output).to_dict()
+    except BaseException as problem:  # handed over as it is; the parent decides what it means
+        return {"crash": f"{type(problem).__name__}: {problem}"}
+
+
+def _run_target(order: dict[str, Any]) -> Any:
+    target = _import_target(order)
+    if not isinstance(target, Tool):
+        value = target(**order["args"])
+    else:
+        args, _ = repair_arguments(target, ToolCall(target.name, order["args"]))
+        if not isinstance(target, FunctionTool):
+            raise ToolFailure("only a function under @tool runs in a process")
+        value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # a process has no session to show
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def _import_target(order: dict[str, Any]) -> Any:
+    """Return what the order names; the program of the module it stands in is not run."""
+    global importing
+    importing = True
+    try:
+        if order["script"]:
+            # The same trick as multiprocessing: the script's names without its `if __name__ == "__main__"` part.
+            names = runpy.run_path(order["script"], run_name="__surehand_main__")
+            first, *rest = order["name"].split(".")
+            return reduce(getattr, rest, names[first])
+        return reduce(getattr, order["name"].split("."), importlib.import_module(order["module"]))
+    except ProgramStarted:
+        raise ToolFailure(
+            f"{order['script'] or order['module']} starts its program when it is imported",
+            code="tool_unavailable",
+            hint='Put that under `if __name__ == "__main__":`, or move the tool to a module of its own.',
+        ) from None
+    finally:
+        importing = False
+
+
+def _measure_use() -> dict[str, float | int]:
+    """Return what this process used: it is the call's own, so the figures are too."""
+    import resource
+
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": own.ru_utime + own.ru_stime,
+        "max_rss_bytes": own.ru_maxrss * (1024 if sys.platform == "linux" else 1),
+        "io_operations": own.ru_inblock + own.ru_oublock,
+    }
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -1,14 +1,16 @@
 """`Registry`: which tools exist. Register, look up by name or alias, list, query, take away.
 
 A tool may be registered lazily, as its description (`ToolInfo`) and a way to load it: listing the built-in tools
-imports none of them.
+imports none of them. What a tool requires names other tools (or aliases) and, where it matters, a range of versions as
+Python packages write them: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.events import Event, EventKind, Listener
@@ -16,10 +18,9 @@ from surehand.core.frozen import names_of
 from surehand.core.names import full_name, name_problems
 from surehand.core.schema import schema_problems
 from surehand.core.session import Session
+from surehand.core.text import lazy_pattern
 from surehand.core.tool import Tool, ToolInfo
 from surehand.registry.lifecycle import Lifecycle
-from surehand.registry.resolve import order, requirement_name
-from surehand.registry.resolve import problems as unmet
 
 _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
@@ -70,7 +71,7 @@ class Registry:
         if names or name in self._entries or name in self._aliases:
             found += self._clashes(name, names)
         if tool.requires:
-            found += unmet(tool, self.card)
+            found += requirement_problems(tool, self.card)
         if found:
             raise RegistrationError(name, found)
         self._add(name, names, _Entry(tool), deferrable)
@@ -96,7 +97,7 @@ class Registry:
             found += [f"{tool.name!r} is twice in the module"] if tool.name in taken else []
             taken.add(tool.name)
             faults += [f"{tool.name}: {fault}" for fault in found]
-        wanting = order(members, self.card)[1]
+        wanting = order_by_requirements(members, self.card)[1]
         faults += [f"{name}: {fault}" for name, found in wanting.items() for fault in found]
         if faults:
             raise RegistrationError(f"module {module}", faults)
@@ -270,7 +271,9 @@ class Registry:
             return new.get(taken.get(name, name)) or (None if self.resolve(name) in gone else self.card(name))
 
         left = [card for name in self._dependants_of(gone) if (card := self.card(name)) is not None]
-        wanting = order(members, find)[1] | {card.name: found for card in left if (found := unmet(card, find))}
+        wanting = order_by_requirements(members, find)[1] | {
+            card.name: found for card in left if (found := requirement_problems(card, find))
+        }
         return [f"{name}: {fault}" for name, found in wanting.items() for fault in found]
 
     def _dependants_of(self, names: Sequence[str]) -> list[str]:
@@ -389,3 +392,142 @@ def _find_option_problems(tool: Tool) -> list[str]:
 
         found += [problem] if (problem := import_problem(tool)) else []
     return found
+
+
+# A tool's name may contain blanks, dots and slashes; the range starts at the first comparison sign.
+_RANGE: Final = lazy_pattern(r"\s*(?P<range>(?:===|==|~=|!=|<=|>=|<|>).*)$", re.DOTALL)
+
+
+class Described(Protocol):
+    """What is asked of a tool here: `Tool` and `ToolInfo` both answer."""
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The version of the tool."""
+        ...
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """The tools it needs, with version ranges."""
+        ...
+
+
+def split_requirement(requirement: str) -> tuple[str, str]:
+    """Return (name, range) of a requirement; the range is empty when any version will do."""
+    found = _RANGE.search(requirement)
+    if found is None:
+        return requirement.strip(), ""
+    return requirement[: found.start()].strip(), found["range"].strip()
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the name of the tool a requirement asks for."""
+    return split_requirement(requirement)[0]
+
+
+def requirement_problems(tool: Described, find: Callable[[str], Described | None]) -> list[str]:
+    """Return why the requirements of `tool` cannot be met by what `find` gives, each named; an empty list if they can.
+
+    `find` knows names and aliases. A cycle through tools already there is named from end to end.
+    """
+    if not tool.requires:
+        return []
+    found = [fault for each in tool.requires if (fault := unmet_requirement(each, find)) is not None]
+    cycle = _cycle(tool, find)
+    return [*found, f"requires itself: {' -> '.join(cycle)}"] if cycle else found
+
+
+def order_by_requirements(
+    tools: Iterable[Described], find: Callable[[str], Described | None]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Sort a group of tools so that each comes after what it requires.
+
+    Returns the names in that order, and the faults of those that cannot be had (by name): a group that arrives
+    together may require one another, in any order of its members.
+    """
+    group = {tool.name: tool for tool in tools}
+
+    def find_any(name: str) -> Described | None:
+        return group.get(name) or find(name)
+
+    faults = {name: found for name, tool in group.items() if (found := requirement_problems(tool, find_any))}
+    while lost := [
+        name
+        for name, tool in group.items()
+        if name not in faults and any(requirement_name(each) in faults for each in tool.requires)
+    ]:
+        for name in lost:
+            missing = [each for each in map(requirement_name, group[name].requires) if each in faults]
+            faults[name] = [f"requires {each}, which cannot be registered" for each in missing]
+    placed: dict[str, None] = {}
+    for name in group:
+        if name not in faults:
+            _order_requirements(name, group, placed)
+    return list(placed), faults
+
+
+def _order_requirements(name: str, group: Mapping[str, Described], placed: dict[str, None]) -> None:
+    pending = [name]
+    while pending:
+        current = pending[-1]
+        wanted = [
+            each for each in map(requirement_name, group[current].requires) if each in group and each not in placed
+        ]
+        if wanted:
+            pending.extend(wanted)
+        else:
+            placed[pending.pop()] = None
+
+
+def unmet_requirement(requirement: str, find: Callable[[str], Described | None]) -> str | None:
+    """Return why one requirement cannot be met by what `find` gives, or None."""
+    name, wanted = split_requirement(requirement)
+    if not name:
+        return f"requirement {requirement!r} names no tool"
+    there = find(name)
+    if not wanted:
+        return None if there is not None else f"requires {name}, which is not registered"
+
+    # Comparing versions is rare; the import costs more than registering a thousand tools.
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        range_ = SpecifierSet(wanted, prereleases=True)
+    except InvalidSpecifier:
+        return f"requirement {requirement!r} has no valid range of versions; write it like 'Name>=1.2,<2'"
+    if there is None:
+        return f"requires {name}{wanted}, which is not registered"
+    try:
+        version = Version(there.version)
+    except InvalidVersion:
+        return f"requires {name}{wanted}, but {there.name} has the version {there.version!r}, which cannot be compared"
+    return None if version in range_ else f"requires {name}{wanted}, but {there.name} has version {there.version}"
+
+
+def _cycle(tool: Described, find: Callable[[str], Described | None]) -> list[str]:
+    """Return the path from `tool` back to itself, or an empty list."""
+
+    def follow(name: str) -> Described | None:
+        return tool if name == tool.name else find(name)
+
+    paths = [[tool.name]]
+    seen: set[str] = set()
+    while paths:
+        path = paths.pop()
+        here = follow(path[-1])
+        for name in map(requirement_name, here.requires if here else ()):
+            reached = follow(name)
+            if reached is None:
+                continue
+            if reached.name == tool.name:
+                return [*path, tool.name]
+            if reached.name not in seen:
+                seen.add(reached.name)
+                paths.append([*path, reached.name])
+    return []

@@ -1,7 +1,9 @@
-"""Globs a caller gives: git's `:(glob)` pathspecs, and braces beside them.
+"""Globs a caller gives, and the files they match.
 
-`*`, `?` and classes stop at `/`; `**/` is any number of folders; a pattern that names a folder stands for all that is
-in it; `{a,b}` stands for each of its parts, nested ones too, and `\\{` is a brace. A leading `./` means nothing.
+`Glob` is git's `:(glob)` pathspecs, and braces beside them: `*`, `?` and classes stop at `/`; `**/` is any number of
+folders; a pattern that names a folder stands for all that is in it; `{a,b}` stands for each of its parts, nested ones
+too, and `\\{` is a brace. A leading `./` means nothing. `Listing` finds what one matches, newest first. `FileFilter` is
+`rg`'s `--glob` and `--type`, read here so that every way of searching agrees.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import frozen
+from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.git.wildmatch import literal_length, translate
+from surehand.search import ripgrep
+from surehand.search.gitignore import Rules
+from surehand.search.walk import Walk
 
 ALTERNATIVES_LIMIT: Final = 1000
 """How many plain patterns one pattern with braces may stand for."""
@@ -194,3 +199,190 @@ def split_pattern(pattern: str) -> tuple[str, str]:
     if ".." in parts[plain:]:
         raise ToolFailure(f"the pattern {pattern!r} has `..` after a wildcard", code="invalid_args")
     return "/".join(parts[:plain]) or "/", "/".join(parts[plain:])
+
+
+_SIMPLE: Final = lazy_pattern(r"!?[\w.*?@+-]+")
+_TOKENS: Final = lazy_pattern(r"\\.|\[[!^]?\]?[^\]]*\]|[\[{}\\]", re.DOTALL)
+_CLASS: Final = lazy_pattern(r"\[[!^]?(.+)\]", re.DOTALL)
+_RANGES: Final = lazy_pattern(r"([^\\:])-([^\\:])")
+_INCOMPLETE: Final = {"[": "a `[` that is not closed", "\\": "a backslash at its end that escapes nothing"}
+
+
+@frozen
+class FileFilter:
+    """Files that fit a glob (or do not fit a negated one) and are of a type; paths are from the searched folder.
+
+    A glob is read like a line of an ignore file, with braces: without a slash it is compared with the name at any
+    depth, with one it counts from the session's directory, `!` leaves out. Ignored files stay ignored whatever the glob
+    says.
+    """
+
+    prefix: bytes = b""
+    """The path from the session's directory to the searched folder, with a slash at its end, or empty."""
+    wanted: Rules | None = None
+    unwanted: Rules | None = None
+    of_type: Rules | None = None
+    narrow: list[str] = field(default_factory=list[str])
+    """Options that make `rg` leave out the same files early."""
+
+    def keeps(self, path: bytes) -> bool:
+        """Whether a file is searched."""
+        name = path.rpartition(b"/")[2]
+        full = self.prefix + path
+        if self.of_type is not None and self.of_type.decide(name, name, False) is None:
+            return False
+        if self.wanted is not None and self.wanted.decide(name, full, False) is None:
+            return False
+        return self.unwanted is None or not self._refused(full)
+
+    def _refused(self, path: bytes) -> bool:
+        """A negated glob refuses a file by its own name or by that of a folder above it, below the searched one."""
+        assert self.unwanted is not None
+        at = path.find(b"/", len(self.prefix))
+        while at >= 0:
+            if self.unwanted.decide(path[:at].rpartition(b"/")[2], path[:at], True) is not None:
+                return True
+            at = path.find(b"/", at + 1)
+        return self.unwanted.decide(path.rpartition(b"/")[2], path, False) is not None
+
+
+def file_filter(glob: str | None, type_name: str | None, prefix: bytes = b"") -> FileFilter:
+    """Return the filter for a glob and a file type, either of which may be missing."""
+    wanted = unwanted = None
+    narrow: list[str] = []
+    if glob:
+        negated = glob.startswith("!")
+        body = glob[negated:]
+        patterns = _alternatives(body[1:] if body.startswith("./") else body)
+        rules = _rules(patterns, "glob")
+        wanted, unwanted = (None, rules) if negated else (rules, None)
+        if all(map(_SIMPLE.fullmatch, patterns)):
+            narrow = [f"--glob={'!' if negated else ''}{each}" for each in patterns]
+    of_type = _rules(_type_patterns(type_name), f"type {type_name}") if type_name else None
+    if type_name:
+        narrow.append(f"--type={type_name}")
+    return FileFilter(prefix, wanted, unwanted, of_type, narrow)
+
+
+def _alternatives(glob: str) -> list[str]:
+    """Return the plain patterns of a glob; a slash anywhere in it makes each of them count from the directory."""
+    if problem := _problem(glob):
+        hint = "Put a backslash before a character that is meant literally."
+        raise ToolFailure(f"the glob {glob!r} has {problem}", code="invalid_args", hint=hint)
+    anchored = "/" in glob.rstrip("/")
+    return [f"/{each}" if anchored and "/" not in each.rstrip("/") else each for each in expand(glob)]
+
+
+def _problem(glob: str) -> str:
+    """Return what makes a glob unreadable (a bracket without its partner, a range that ends too early), or nothing."""
+    if not glob:
+        return "nothing behind its `!`"
+    depth = 0
+    for token in _TOKENS.findall(glob):
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        if token in _INCOMPLETE:
+            return _INCOMPLETE[token]
+        if depth < 0:
+            return "a `}` that closes nothing"
+        inside = _CLASS.fullmatch(token)
+        if inside and any(low > high for low, high in _RANGES.findall(inside[1])):
+            return f"a range that runs backwards in `{token}`"
+    return "a `{` that is not closed" if depth else ""
+
+
+def _rules(patterns: list[str], source: str) -> Rules:
+    """Return patterns as rules; what is special only at the beginning of a line is made plain."""
+    lines = ("\\" + each if each.startswith(("!", "#")) else each for each in patterns)
+    return Rules(b"\n".join(map(os.fsencode, lines)), source)
+
+
+def _type_patterns(name: str) -> list[str]:
+    known = ripgrep.file_types()
+    if name == "all":
+        return [each for patterns in known.values() for pattern in patterns for each in expand(pattern)]
+    if name in known:
+        return [each for pattern in known[name] for each in expand(pattern)]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower().lstrip("."), known, 3, 0.5)
+    by_ending = [each for each, patterns in known.items() if f"*.{name.lower().lstrip('.')}" in patterns]
+    raise ToolFailure(
+        f"there is no file type {name!r}",
+        code="invalid_args",
+        hint=f"Did you mean {' or '.join(dict.fromkeys([*by_ending, *near]))}?"
+        if near or by_ending
+        else f"Use `glob`, for example *.{name.lstrip('.')}",
+        details={"near": [*by_ending, *near]},
+    )
+
+
+Hit: TypeAlias = tuple[int, bytes, int]
+"""A file: minus the time of its last change (ns), its path from the root, its size."""
+
+
+@frozen
+class Listing:
+    """One listing below `walk.root`; `hits` blocks, and ends early when `stop` is set.
+
+    The tree is walked in this process. `rg --files` would walk on all cores, but the order needs a look at every hit,
+    which takes longer than the walk, and it knows neither links nor all of git's rules.
+    """
+
+    walk: Walk
+    glob: Glob
+    stop: ripgrep.Stop = field(default_factory=ripgrep.Stop)
+
+    def hits(self, limit: int) -> tuple[list[Hit], int]:
+        """Return the files and links that match, newest first, then by path, as many as asked for, and their number."""
+        found = _Columns()
+        choose = self.glob.choose
+        for prefix, names, folder in replace_values(self.walk, enters=self._enters()).folders():
+            if self.stop.wanted:
+                break
+            found.look(prefix, choose(prefix, names), folder)
+        return found.newest(limit), len(found.times)
+
+    def _enters(self) -> Callable[[bytes], bool] | None:
+        """Return which folders can hold a match; None: every one."""
+        start, depth = self.glob.start, self.glob.depth
+        if not start and depth is None:
+            return None
+        below, enters = start + b"/", self.glob.enters
+
+        def leads_there(folder: bytes) -> bool:
+            on_the_way = not start or below.startswith(folder + b"/") or folder.startswith(below)
+            return on_the_way and enters(folder)
+
+        return leads_there
+
+
+class _Columns:
+    """The hits in columns: a tuple for each of very many would keep the garbage collector busy."""
+
+    __slots__ = ("folders", "names", "sizes", "times")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.folders: list[bytes] = []
+        self.names: list[bytes] = []
+        self.sizes: list[int] = []
+
+    def look(self, prefix: bytes, names: list[bytes], folder: int) -> None:
+        """Add the hits in one open folder."""
+        stat = os.stat
+        for name in names:
+            try:
+                status = stat(name, dir_fd=folder, follow_symlinks=False)
+            except OSError:  # gone since it was listed
+                continue
+            self.times.append(-status.st_mtime_ns)
+            self.folders.append(prefix)
+            self.names.append(name)
+            self.sizes.append(status.st_size)
+
+    def newest(self, limit: int) -> list[Hit]:
+        """Return the first hits in order; only what can be among them is put in order."""
+        times = self.times
+        last = sorted(times)[limit - 1] if 0 < limit < len(times) else None
+        chosen = range(len(times)) if last is None else [at for at, time in enumerate(times) if time <= last]
+        return sorted((times[at], self.folders[at] + self.names[at], self.sizes[at]) for at in chosen)[:limit]

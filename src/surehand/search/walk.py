@@ -25,7 +25,7 @@ from surehand.core.text import format_count
 from surehand.files.paths import PATH_ONLY
 from surehand.git.config import read_plain
 from surehand.search import ripgrep
-from surehand.search.gitignore import Rules
+from surehand.search.gitignore import Rules, Sieve
 from surehand.search.ignore_files import (
     GITIGNORE,
     Chain,
@@ -36,7 +36,6 @@ from surehand.search.ignore_files import (
     git_dir_of,
     rules_of,
 )
-from surehand.search.sieve import Sieve
 
 _EXCLUDED: Final = frozenset({b"node_modules", b"__pycache__", b"vendor", b"dist", b"build", b".DS_Store"})
 """What listings leave out beside ignored files: folders, and one file of the Finder's."""

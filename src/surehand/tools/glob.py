@@ -14,8 +14,7 @@ from surehand.core.tool import Tool
 from surehand.files.opening import open_folder
 from surehand.files.paths import real_path
 from surehand.files.sanitize import shown_names
-from surehand.search.globs import compile_glob, explain_extended, split_pattern
-from surehand.search.listing import Listing
+from surehand.search.globs import Listing, compile_glob, explain_extended, split_pattern
 from surehand.search.ripgrep import Stop, in_thread
 from surehand.search.walk import Walk
 from surehand.tools import prompt
@@ -24,7 +23,7 @@ from surehand.tools.output_schemas import output_schema
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.effects import Effect
-    from surehand.search.listing import Hit
+    from surehand.search.globs import Hit
 
 LIMIT: Final = 10_000
 

@@ -15,8 +15,7 @@ from surehand.core.tool import Tool
 from surehand.files.opening import SECRET_LINKS, open_file, open_folder
 from surehand.files.paths import real_path
 from surehand.files.sanitize import marked_line, shown_name
-from surehand.search.file_filter import file_filter
-from surehand.search.globs import explain_extended
+from surehand.search.globs import explain_extended, file_filter
 from surehand.search.ripgrep import Pattern, Stop, in_thread
 from surehand.search.search import SMALL, Search, count_open_file, refuse_bad, search_open_file
 from surehand.search.walk import Walk
