@@ -36,7 +36,13 @@ NOTE_CHARS: Final = 2_000
 ERROR_CHARS: Final = 2_000
 
 _MARK: Final = "[WebFetch]"
-_FORGED: Final = re.compile(r"\[(\s*Web\s*Fetch\s*)\]", re.I)
+_GAP: Final = r"[\s\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]*"
+"""Blanks, and characters that show nothing."""
+_FORGED: Final = re.compile(
+    rf"[\[\uff3b\u3010\u3014\u27e6]({_GAP}{_GAP.join('WebFetch')}{_GAP})[\]\uff3d\u3011\u3015\u27e7]", re.I
+)
+_RETRY_AFTER: Final = re.compile(r"[0-9]{1,9}|[A-Za-z]{3}, [0-9A-Za-z :-]{9,40}")
+"""Seconds, or a date; anything else a server says there is not passed on as our hint."""
 
 _HINTS: Final[dict[int, str]] = {
     401: "The page needs a login, which this tool does not have.",
@@ -157,15 +163,15 @@ def _connection(address: WebAddress) -> Connect:
 
 async def _http_error(reply: Reply, converter: Converter) -> ToolFailure:
     """Return the error for an answer that is none, with what its page says."""
-    message = f"HTTP {reply.status} {reply.reason or 'error'} from {reply.address.url}".replace("  ", " ")
+    message = _safe(f"HTTP {reply.status} {reply.reason or 'error'} from {reply.address.url}")
     try:
         found = await document(reply, converter)
         said = _safe("\n\n".join(each for each in (found.title, found.text) if each))[:ERROR_CHARS]
     except ToolFailure:
         said = ""
     hint = _HINTS.get(reply.status, "")
-    if wait := reply.headers.get("retry-after", ""):
-        hint = f"{hint} The server says when to come back: {wait[:60]}.".strip()
+    if _RETRY_AFTER.fullmatch(wait := reply.headers.get("retry-after", "")):
+        hint = f"{hint} The server says when to come back: {wait}.".strip()
     details = {"status": reply.status, "url": reply.address.url, "redirects": list(reply.hops)}
     output = "\n\n".join(each for each in (f"{message}\n{hint}".strip(), said) if each)
     return ToolFailure(message, hint=hint, details=details, output=output, data={**details, "text": said})

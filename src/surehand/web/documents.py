@@ -18,8 +18,9 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.files import images, pdf
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
+from surehand.web.addresses import read_url
 from surehand.web.fetch import Reply
-from surehand.web.pages import PIPE_BYTES, TEXT_CHARS, Page, TextKind, is_quick, make
+from surehand.web.pages import PIPE_BYTES, TEXT_CHARS, Page, TextKind, clean_page, is_quick, make
 
 if TYPE_CHECKING:
     from surehand.files.images import Picture
@@ -40,6 +41,7 @@ _REFRESH: Final = re.compile(
     r"<meta\s[^>]{0,200}?http-equiv=[\"']?refresh[^>]{0,200}?content=[\"']?[\d.\s]{0,9}[;,]\s*(?:url\s*=\s*)?[\"']?([^\"'>\s]{1,2000})",
     re.I,
 )
+_MIME: Final = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,80}", re.ASCII)
 _SHORT_CHARS: Final = 200
 WHOLE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the largest PDF or picture that is read: one cut off cannot be shown at all."""
@@ -105,7 +107,8 @@ def kind_of(reply: Reply) -> tuple[Kind, Found]:
 
 def mime_of(reply: Reply) -> str:
     """Return the media type the server states, without parameters; empty when it states none."""
-    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    stated = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return stated if _MIME.fullmatch(stated) else ""
 
 
 def _text_kind(mime: str, body: bytes) -> Kind:
@@ -155,8 +158,16 @@ async def _read(made: Document, reply: Reply, converter: Converter) -> Document:
     if not page.text.strip():
         notes.append("It holds no text that can be read; a page may be built by scripts, which are not run here.")
     if kind == "html" and len(page.text) < _SHORT_CHARS and (onward := _REFRESH.search(text, 0, 16 * 1024)):
-        notes.append(f"The page sends its readers on to {urljoin(made.url, onward[1])}.")
+        notes += _describe_onward(made.url, onward[1])
     return replace(made, title=page.title, text=page.text, notes=tuple(notes))
+
+
+def _describe_onward(url: str, target: str) -> list[str]:
+    """Return the note of where a page sends its readers; none where no web tool could open that."""
+    try:
+        return [f"The page sends its readers on to {read_url(urljoin(url, target)).url}."]
+    except (ToolFailure, ValueError):
+        return []
 
 
 def _show_document(made: Document, reply: Reply) -> Document:
@@ -185,7 +196,8 @@ def _pdf(made: Document, body: bytes) -> Document:
     notes = made.notes
     if found.pages and (found.pages[-1].cut or found.pages[-1].number < found.count):
         notes = (*notes, f"The text was cut on page {found.pages[-1].number} of {found.count}.")
-    return replace(made, title=found.title, text="\n\n".join(parts), notes=notes)
+    page = clean_page(Page(found.title, "\n\n".join(parts)))
+    return replace(made, title=page.title, text=page.text, notes=notes)
 
 
 # The charset of bytes of the web: by mark, header, declaration in the page, and only then by guessing.

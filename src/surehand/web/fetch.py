@@ -26,6 +26,7 @@ from urllib.parse import unquote, unquote_plus, urljoin
 
 from surehand.commands.environment import is_secret_name
 from surehand.core.errors import ToolFailure
+from surehand.files.sanitize import visible
 from surehand.web.addresses import WebAddress, address_problem, is_allowed, literal_problem, read_url
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ CONNECT_S: Final = 10.0
 TRY_S: Final = 3.0
 """How long a place may take to answer a connection while there is another to try."""
 MAX_PLACES: Final = 4
+QUOTED_CHARS: Final = 200
+"""Characters of a server's own words in a message of ours."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
@@ -162,6 +165,8 @@ async def get(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply
             code="timeout",
             hint="Try again with a longer timeout (at most 120 s), or use another source.",
         ) from None
+    except httpx2.InvalidURL as problem:  # the library reads where a redirect leads before we do
+        raise ToolFailure(f"{address.url} redirects to what is no address: {quote_server(problem)}") from problem
     except httpx2.HTTPError as problem:
         raise _failure_error(address, problem) from problem
 
@@ -306,7 +311,7 @@ async def _read(response: httpx2.Response, address: WebAddress, options: FetchOp
     return Reply(
         address,
         response.status_code,
-        response.reason_phrase,
+        quote_server(response.reason_phrase),
         headers,
         data,
         size=size,
@@ -366,12 +371,18 @@ def _failure_error(address: WebAddress, problem: Any) -> ToolFailure:
     if isinstance(problem, httpx2.TimeoutException):
         return ToolFailure(f"{where} did not accept the connection in time", code="timeout", hint="Try again later.")
     if isinstance(problem, httpx2.ProxyError):
-        return ToolFailure(f"the proxy of web.proxy refused: {problem}")
+        return ToolFailure(f"the proxy of web.proxy refused: {quote_server(problem)}")
     if isinstance(problem, httpx2.ConnectError):
         return ToolFailure(f"cannot connect to {where}: {_cause(problem)}")
     if isinstance(problem, httpx2.RemoteProtocolError):
-        return ToolFailure(f"{where} did not answer with valid HTTP: {problem}")
+        return ToolFailure(f"{where} did not answer with valid HTTP: {quote_server(problem)}")
     return ToolFailure(f"the connection to {where} failed: {_cause(problem)}")
+
+
+def quote_server(words: object) -> str:
+    """Return words that a server chose as they may stand in a message of ours: on one line, few, none hidden."""
+    text = visible(str(words)[:QUOTED_CHARS], lines=False)
+    return text if len(str(words)) <= QUOTED_CHARS else f"{text}…"
 
 
 def _cause(problem: BaseException) -> str:
@@ -442,7 +453,7 @@ class Body:
             self.trouble = "" if self.complete else "its compression ends too soon"
         except Unsupported as problem:
             raise ToolFailure(
-                f"the server compressed its response as {problem}, though only {ACCEPTED} was requested"
+                f"the server compressed its response as {quote_server(problem)}, though only {ACCEPTED} was requested"
             ) from None
         except (Damaged, httpx2.RemoteProtocolError, httpx2.ReadError) as problem:
             self._broke(problem)
@@ -467,7 +478,7 @@ class Body:
     def _broke(self, problem: Exception) -> None:
         what = "its compression is damaged" if isinstance(problem, Damaged) else "the server closed the connection"
         if not self._size:
-            raise ToolFailure(f"no answer could be read: {what} ({problem})") from problem
+            raise ToolFailure(f"no answer could be read: {what} ({quote_server(problem)})") from problem
         self.trouble = what
 
 

@@ -317,8 +317,13 @@ _MAX_DEPTH: Final = 40
 
 def make(kind: TextKind, text: str, base_url: str = "") -> Page:
     """Return the readable form of a text, without characters that nobody sees."""
-    page = _MAKERS[kind](text, base_url)
-    return Page(_visible(page.title).strip()[:_TITLE_CHARS], _visible(page.text)[:TEXT_CHARS], page.rough)
+    return clean_page(_MAKERS[kind](text, base_url))
+
+
+def clean_page(page: Page) -> Page:
+    """Return a page without characters that nobody sees, its title on one line."""
+    title = " ".join(drop_unseen(page.title).split())
+    return Page(title[:_TITLE_CHARS], drop_unseen(page.text)[:TEXT_CHARS], page.rough)
 
 
 def is_quick(kind: TextKind, text: str) -> bool:
@@ -326,7 +331,8 @@ def is_quick(kind: TextKind, text: str) -> bool:
     return is_quick_html(text) if kind == "html" else len(text) <= _QUICK_CHARS
 
 
-def _visible(text: str) -> str:
+def drop_unseen(text: str) -> str:
+    """Return a text without control characters and without letters that spell what nobody sees."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     data = text.encode("utf-8", "replace").translate(None, _CONTROLS)  # ten times as fast as a regular expression

@@ -18,16 +18,16 @@ from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.core.settings import WebSettings
+from surehand.files.sanitize import visible
 from surehand.state import keys
 from surehand.web.addresses import read_url
 from surehand.web.documents import decode
-from surehand.web.fetch import FetchOptions, Reach, Reply, get
-from surehand.web.pages import words_of
+from surehand.web.fetch import FetchOptions, Reach, Reply, get, quote_server
+from surehand.web.pages import drop_unseen, words_of
 
 # Asking a search engine: a query becomes a GET, its answer becomes results, every refusal is put into plain words.
 
 MAX_PAGES: Final = 3
-_QUOTED_CHARS: Final = 300
 _WAITS: Final = ("retry-after", "x-ratelimit-reset")
 
 
@@ -85,11 +85,17 @@ async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s
     for page in range(MAX_PAGES):
         results = engine.read(await _ask_engine(engine, query, count, page, reach, timeout_s))
         web = (each for each in results if each.url.startswith(("http://", "https://")))
-        new = {each.url: each for each in web if each.url not in found}
+        new = {each.url: _clean(each) for each in web if each.url not in found}
         found |= new
         if len(found) >= count or not new or len(results) < engine.per_page:
             break
     return list(found.values())[:count]
+
+
+def _clean(found: Found) -> Found:
+    """Return a result without characters that nobody sees: pages choose their titles, texts and addresses."""
+    title, snippet = drop_unseen(found.title), drop_unseen(found.snippet)
+    return Found(title, visible(found.url, lines=False), snippet, visible(found.source, lines=False))
 
 
 async def _ask_engine(engine: Engine, query: str, count: int, page: int, reach: Reach, timeout_s: float) -> Reply:
@@ -108,7 +114,8 @@ async def _ask_engine(engine: Engine, query: str, count: int, page: int, reach: 
 
 
 def _refusal_error(engine: Engine, reply: Reply) -> ToolFailure:
-    wait = next((f" It says when to come back: {reply.headers[name]}." for name in _WAITS if name in reply.headers), "")
+    waits = (quote_server(reply.headers[name]) for name in _WAITS if name in reply.headers)
+    wait = next((f" It says when to come back: {each}." for each in waits), "")
     if reply.status == 429:
         return ToolFailure(
             f"{engine.name} limits the rate of requests (HTTP 429).{wait}", hint="Wait before the next search."
@@ -131,7 +138,7 @@ def _read_error_text(reply: Reply) -> str:
     for name in ("error", "message", "detail", "error_description"):
         if isinstance(data, dict) and name in data:
             data = cast("dict[str, Any]", data)[name]
-    return data[:_QUOTED_CHARS] if isinstance(data, str) else ""
+    return quote_server(data) if isinstance(data, str) else ""
 
 
 def read_json(name: str, pick: Callable[[dict[str, Any]], list[Found]]) -> Callable[[Reply], list[Found]]:
