@@ -63,7 +63,7 @@ def rows(harness: Harness) -> None:
 
 async def _dispatch(harness: Harness, workspace: str) -> None:
     from surehand import Surehand, tool
-    from surehand.state.follow import follow_sessions
+    from surehand.state.local_rpc import follow_sessions
 
     @tool(read_only=True)
     async def noop(text: str = "") -> str:

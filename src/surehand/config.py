@@ -21,7 +21,7 @@ from surehand.core.settings import MODES, Settings, ToolSettings
 from surehand.core.text import lazy_pattern
 from surehand.files.sanitize import visible
 from surehand.state import locations
-from surehand.state.json_file import mode_of, write_private
+from surehand.state.files import mode_of, write_private
 
 PROJECT_FILE: Final = "surehand.toml"
 _NOT_SETTINGS: Final = frozenset({"SUREHAND_HOME"})

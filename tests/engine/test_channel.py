@@ -24,7 +24,7 @@ from surehand.core.events import Event
 from surehand.core.settings import PermissionSettings
 from surehand.engine import channel as channels
 from surehand.state import local_rpc
-from surehand.state.follow import follow_sessions, running_sessions
+from surehand.state.local_rpc import follow_sessions, running_sessions
 from surehand.testing import Says
 
 pytestmark = pytest.mark.spec("EVT-1")

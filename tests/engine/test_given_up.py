@@ -18,8 +18,7 @@ from surehand import Event, Settings, Surehand, ToolCall, ToolContext, ToolFailu
 from surehand.core.settings import HistorySettings, ToolSettings
 from surehand.engine.running import DEADLINE
 from surehand.history.history import HISTORY
-from surehand.history.plan import plan_undo
-from surehand.history.undo import apply
+from surehand.history.undo import apply, plan_undo
 from surehand.history.words import Author
 from surehand.testing import scratch_app
 

@@ -12,7 +12,7 @@ import pytest
 from surehand import Surehand, tool
 from surehand.policy.approvals import Answer, First, Mailbox, Question
 from surehand.state import local_rpc, locations
-from surehand.state.follow import follow_sessions
+from surehand.state.local_rpc import follow_sessions
 
 pytestmark = pytest.mark.spec("PERM-3")
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from tests.faults.mounts import bind_read_only, can_mount, fill, in_child, mount
 
 from surehand import Surehand
 from surehand.cli.main import main
-from surehand.state.read_database import open_to_read
+from surehand.state.files import open_to_read
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts are Linux")
 

@@ -29,7 +29,7 @@ from surehand.files.trees import remove_tree
 from surehand.git.model import what_asks
 from surehand.git.repositories import repository_at
 from surehand.state import locations
-from surehand.state.json_file import write_private
+from surehand.state.files import write_private
 from surehand.wiring import is_folder
 from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses
 

@@ -15,7 +15,7 @@ from surehand.core.events import EventKind
 from surehand.core.text import format_count
 from surehand.engine.channel import read_recorded_calls
 from surehand.files.sanitize import visible
-from surehand.state.follow import follow_sessions, running_sessions
+from surehand.state.local_rpc import follow_sessions, running_sessions
 from surehand.tools.history import NOT_A_TIME, moment
 
 _SAYING = ("args", "text", "message", "reason", "path", "title")

@@ -18,7 +18,7 @@ from surehand.core.errors import SettingsError, ToolFailure
 from surehand.files.sanitize import visible
 from surehand.mcp.client.config import address_problem, expand_variables, name_problem
 from surehand.state import locations
-from surehand.state.json_file import mode_of, write_private
+from surehand.state.files import mode_of, write_private
 
 _ADD_HELP = (
     "the program that speaks MCP on stdio, after --",

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 
 from surehand.console.access import ApiError, ApiRequest, Endpoint
 from surehand.engine.channel import find_recorded_call
-from surehand.state.follow import follow_sessions
+from surehand.state.local_rpc import follow_sessions
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

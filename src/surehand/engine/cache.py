@@ -26,7 +26,7 @@ from surehand.core.frozen import frozen, replace_values
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.session import Kept, Session
 from surehand.core.tool import Tool
-from surehand.state.json_file import write_private
+from surehand.state.files import write_private
 
 if TYPE_CHECKING:
     from surehand.engine.prepared import Prepared, Proceed

@@ -25,7 +25,7 @@ from surehand.core.frozen import frozen, names_of
 from surehand.core.model import Usage
 from surehand.core.read_state import Seen
 from surehand.core.session import Session, name_problem
-from surehand.state.json_file import write_private
+from surehand.state.files import write_private
 
 _KEPT: Final = frozenset(
     {

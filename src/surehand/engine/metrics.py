@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.core.call import ToolResult, new_id
 from surehand.core.errors import StateError
-from surehand.state.read_database import open_to_read
+from surehand.state.files import open_to_read
 
 if TYPE_CHECKING:
     import sqlite3

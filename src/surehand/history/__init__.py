@@ -10,8 +10,7 @@
     read_contents.py   contents a session has read, for merging
     disk.py       a file as it is on the disk, and putting one back
     recovery.py   what a killed process left behind
-    plan.py       what an undo or redo is about
-    undo.py       taking changes back, and bringing them back again
+    undo.py       what an undo or redo is about, and taking changes back or bringing them back again
 
 A change is written down before it happens and confirmed afterwards. Whoever opens the history next finds what was
 only begun, looks at the file, and decides: the old content means it did not happen, anything else that it did.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from surehand.history import contents
 from surehand.history.words import CALL_MADE, Change, Compensation, FileChange, FileState
-from surehand.state.read_database import open_to_read
+from surehand.state.files import open_to_read
 
 SEEN_ROWS: Final = 2000
 SEEN_BYTES: Final = 64 * 1024 * 1024

@@ -1,4 +1,9 @@
-"""Undo changes, and redo them.
+"""Undo changes, and redo them: what it is about (the undo plan), and doing it.
+
+`UndoRequest` says what to undo: a unit (a change, the last few, a turn, everything since a moment or after a change, a
+whole session) and a scope (whose changes, which files of them). The plan is worked out from the log alone. Changes are
+folded, newest first, into one step per path: it begins with what the newest change left and ends with what the oldest
+one found. A change that a redo brought back counts as made when that redo was.
 
 The disk is held against the plan: a path that holds neither what must stand there nor what shall was changed by
 somebody since, and the whole plan is refused with a diff unless it is forced. The undo is a change like any other:
@@ -7,22 +12,359 @@ written down first, confirmed afterwards, and what it overwrites is kept, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Any, Final, Literal, TypeAlias
 
 from surehand.core.errors import ToolFailure
-from surehand.core.frozen import replace_values
+from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.read_state import digest_of
 from surehand.files.diff import one_line
 from surehand.files.merge import merge_lines
 from surehand.files.text import detect
 from surehand.history.disk import HELD_BYTES
 from surehand.history.history import History
-from surehand.history.plan import Plan
+from surehand.history.recovery import recover_interrupted
 from surehand.history.steps import CarriedOut, Content, RootsOf, Standing, Steps, data_diff, large_diff, read_all
-from surehand.history.words import ABSENT, Author, Change, FileChange, FileState
+from surehand.history.words import ABSENT, CALL_MADE, Author, Change, FileChange, FileState
 
-__all__ = ["RootsOf", "apply", "change_diff", "check", "merge", "preview"]
+LAST_TURN: Final = "last"
+_LISTED: Final = "`surehand log` lists the changes there are, and which are undone."
+
+Wants: TypeAlias = Callable[[FileChange], bool]
+"""Says of a file of a change whether it is to be taken back."""
+
+
+def _everything(each: FileChange) -> bool:
+    return True
+
+
+@frozen
+class PlannedCall:
+    """A call that takes back what a change did elsewhere than in files, or that made the change and is made again."""
+
+    change_id: str
+    tool: str
+    args: Mapping[str, Any]
+    description: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"tool": self.tool, "args": dict(self.args), "description": self.description}
+
+
+@frozen
+class Plan:
+    """What an undo or redo would do: the changes it is about, and per path what is there and what shall be."""
+
+    kind: Literal["undo", "redo"]
+    about: tuple[str, ...]
+    steps: tuple[FileChange, ...]
+    gaps: dict[str, tuple[FileChange, ...]] = field(default_factory=dict[str, tuple[FileChange, ...]])
+    """By path, what somebody else changed between the changes to take back, the latest first."""
+    originals: tuple[str, ...] = ()
+    """The changes of tools that are taken back or brought back in the end."""
+    parts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The paths that are taken back of those changes that are not taken back whole."""
+    calls: tuple[PlannedCall, ...] = ()
+    """The calls to make, in this order: those that take changes back, or those that made them, once more."""
+    sessions: tuple[str, ...] = ()
+    """Whose changes they are."""
+    left_alone: int = 0
+    """Files of those changes that stay as they are, because people do not keep them."""
+    merges: bool = False
+    """Whether what others changed in other lines since was to be kept."""
+    merged: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """Contents, by digest, that also hold what others changed in other lines since; not in the history yet."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the plan touches."""
+        return tuple(step.path for step in self.steps)
+
+
+@frozen
+class UndoRequest:
+    """What is to be taken back: at most one of the units; the last change when none is given."""
+
+    change_id: str | None = None
+    to: str | None = None
+    turns: tuple[str, ...] | None = None
+    since: float | None = None
+    last: int = 1
+    whole_session: bool = False
+    session_id: str | None = None
+    """Only changes of this session and its sub-agents; None: of all."""
+    wants: Wants = _everything
+    calls: bool = True
+    """Whether changes made elsewhere than in files are meant too."""
+
+
+def plan_undo(history: History, request: UndoRequest | None = None) -> Plan:
+    """Plan the undo that is requested: by default of the last change of all."""
+    request = request or UndoRequest()
+    recover_interrupted(history)  # a change of another process that was only begun, or not confirmed yet
+    if request.change_id is not None:
+        return _plan_one(history, _get_known(history, request.change_id))
+    changes = _chosen(history, request)
+    if not changes:
+        raise _nothing(history, request)
+    return _fold(history, changes, request.wants, calls=request.calls)
+
+
+def recent_session(history: History, wants: Wants) -> str | None:
+    """Return the session that made the most recent change of files wanted, taken back or not; None: nobody did."""
+    recover_interrupted(history)
+    for change in history.latest_first("+kind = 'change' AND state != 'intent'"):
+        if change.compensation is not None or any(map(wants, change.files)):
+            return change.main_session_id
+    return None
+
+
+def plan_redo(history: History, *, change_id: str | None = None, session_id: str | None = None) -> Plan:
+    """Plan to bring back what the latest undo (or the one named, by its own id or by what it took back) took away."""
+    recover_interrupted(history)
+    if change_id is None:
+        undos = history.standing("undo", limit=1, session_id=session_id)
+    else:
+        _get_known(history, change_id)
+        undos = [each for each in history.standing("undo") if change_id == each.id or change_id in each.about]
+    if not undos:
+        whose = "" if session_id is None else f" in {session_id}"
+        what = f"there is nothing to redo{whose}" if change_id is None else f"change {change_id} is not undone"
+        raise ToolFailure(what, code="precondition_failed", hint=_LISTED)
+    return _plan_redo(history, undos[0])
+
+
+def _chosen(history: History, request: UndoRequest) -> list[Change]:
+    """Return the changes a request is about, the latest first, each with what of it is not taken back."""
+    if request.turns is not None:
+        return _of_turns(history, request, request.turns)
+    if request.whole_session:
+        return _in_order(history, history.standing(session_id=request.session_id), request)
+    groups = _groups(history, request)
+    if request.to is not None:
+        number = _get_known(history, request.to).number
+        chosen = takewhile(lambda group: group[0].number > number, groups)
+    elif (since := request.since) is not None:
+        chosen = takewhile(lambda group: group[0].at >= since, groups)
+    else:
+        chosen = islice(groups, request.last)
+    return [change for _, changes in chosen for change in changes]
+
+
+def _of_turns(history: History, request: UndoRequest, turns: Sequence[str]) -> list[Change]:
+    if LAST_TURN in turns:
+        latest = next((changes[0].turn for _, changes in _groups(history, request)), None)
+        turns = [latest if each == LAST_TURN else each for each in turns if each != LAST_TURN or latest is not None]  # pyright: ignore[reportAssignmentType]
+    return _in_order(history, history.standing(turns=turns, session_id=request.session_id), request)
+
+
+def _groups(history: History, request: UndoRequest) -> Iterator[tuple[Change, list[Change]]]:
+    """Yield what stands, the latest first: an entry of the log, and the changes it made or brought back."""
+    known: set[str] = set()
+    taken = history.partial_undos()
+    made_again = {id for redo in history.standing("redo") for id in redo.about}
+    for entry in history.latest_first("state = 'done' AND kind != 'undo'"):
+        if entry.id in made_again:  # it comes with the redo that made its call again
+            continue
+        changes = [entry] if entry.kind == "change" else _brought_back(history, entry)
+        fresh = [each for each in changes if each.id not in known and _is_of(each, request.session_id)]
+        known.update(each.id for each in fresh)
+        wanted = [each for each in fresh if _is_wanted(history, each, taken, request)]
+        if wanted:
+            yield entry, wanted
+
+
+def _in_order(history: History, changes: Iterable[Change], request: UndoRequest) -> list[Change]:
+    """Return changes in the order in which they came about at last, the latest first."""
+    at = {
+        original.id: redo.number
+        for redo in reversed(history.standing("redo"))
+        for original in _brought_back(history, redo)
+    }
+    taken = history.partial_undos()
+    wanted = [each for each in changes if _is_wanted(history, each, taken, request)]
+    return sorted(wanted, key=lambda each: (at.get(each.id, each.number), each.number), reverse=True)
+
+
+def _brought_back(history: History, redo: Change) -> list[Change]:
+    """Return the changes that a redo brought back and that still stand, the latest first."""
+    entries = list(filter(None, map(history.change, redo.about)))
+    ids = dict.fromkeys(id for each in entries for id in (each.about if each.kind == "undo" else (each.id,)))
+    found = filter(None, map(history.change, ids))
+    return sorted((each for each in found if each.state == "done"), key=lambda each: -each.number)
+
+
+def _is_of(change: Change, session_id: str | None) -> bool:
+    return session_id is None or session_id in (change.session_id, change.main_session_id)
+
+
+def _is_wanted(history: History, change: Change, taken: Mapping[str, set[str]], request: UndoRequest) -> bool:
+    call = request.calls and history.log.call_left(change, taken)
+    return call or any(map(request.wants, history.log.files_left(change, taken)))
+
+
+def _plan_one(history: History, change: Change) -> Plan:
+    if change.kind == "undo":
+        return _plan_redo(history, change)
+    if change.kind == "redo":
+        return _fold(history, _brought_back(history, change), _everything)
+    if change.state == "undone":
+        raise ToolFailure(
+            f"change {change.id} is already undone", code="precondition_failed", hint="Redo brings it back."
+        )
+    return _fold(history, [change], _everything)
+
+
+def _plan_redo(history: History, undo: Change) -> Plan:
+    if undo.state != "done":
+        raise ToolFailure(f"undo {undo.id} is already redone", code="precondition_failed", hint=_LISTED)
+    entries = _made_by_one_call(history, undo)
+    standing = [each for each in entries if each.state == "done"]
+    # The files of a call that is made again are that call's business; its new change has them.
+    made = {id for each in entries for id, parts in each.parts.items() if CALL_MADE in parts}
+    again = {path for id in made if (change := history.change(id)) for path in change.paths}
+    ids = sorted({id for each in standing for id in each.about}, key=int)
+    originals = [change for id in ids if (change := history.change(id))]
+    if both := [path for each in originals if each.id not in made for path in each.paths if path in again]:
+        raise ToolFailure(
+            f"{both[0]} was changed by a call that would be repeated, and by others: their order cannot be preserved",
+            code="precondition_failed",
+            hint="Repeat the calls one by one, or restore single changes by hand from `surehand diff CHANGE`.",
+        )
+    steps = tuple(each.reverse() for entry in standing for each in entry.files if each.path not in again)
+    to_make = {id for each in standing for id, parts in each.parts.items() if CALL_MADE in parts}
+    calls = tuple(_original_call(each) for each in originals if each.id in to_make)
+    if not steps and not calls:
+        raise ToolFailure(f"undo {undo.id} left nothing to bring back", code="precondition_failed", hint=_LISTED)
+    about = tuple(each.id for each in standing if each.files)
+    sessions = tuple(dict.fromkeys(each.main_session_id for each in originals))
+    return Plan("redo", about, steps, originals=tuple(ids), calls=calls, sessions=sessions)
+
+
+def _made_by_one_call(history: History, undo: Change) -> list[Change]:
+    """Return what the log has of one call of Undo: an entry per call that it made, and one of files."""
+    same = [
+        each
+        for each in history.changes(call_id=undo.call_id, turn=undo.turn)
+        if each.kind == "undo" and each.session_id == undo.session_id and each.id != undo.id
+    ]
+    files = [] if undo.files else [each for each in same if each.files][:1]
+    return [undo, *files, *(each for each in same if not each.files)]
+
+
+def _original_call(change: Change) -> PlannedCall:
+    args = change.compensation.original_args if change.compensation else None
+    if args is None:
+        raise ToolFailure(
+            f"change {change.id} ({change.description}) was taken back by a call, and the arguments of the original "
+            "call are no longer known: it cannot be repeated",
+            code="precondition_failed",
+            hint=f"Call {change.tool} again.",
+        )
+    return PlannedCall(change.id, change.tool, args)
+
+
+def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: bool = True) -> Plan:
+    """Fold changes, the latest first, into one step per path."""
+    if not changes:
+        raise ToolFailure("there is nothing to undo", code="precondition_failed", hint=_LISTED)
+    steps: dict[str, FileChange] = {}
+    gaps: dict[str, tuple[FileChange, ...]] = {}
+    parts: dict[str, tuple[str, ...]] = {}
+    left_alone: set[str] = set()
+    taken = history.partial_undos()
+    for change in changes:
+        standing = history.log.files_left(change, taken)
+        wanted = _with_made_folders(standing, [each for each in standing if wants(each)])
+        if len(wanted) < len(change.files) or (not calls and history.log.call_left(change, taken)):
+            parts[change.id] = tuple(each.path for each in wanted)
+            left_alone.update({each.path for each in standing} - {each.path for each in wanted})
+        for each in wanted:
+            later, after = steps.get(each.path), each.after or ABSENT
+            if later is not None and later.after is not None and _is_broken(later.after, after):
+                gaps[each.path] = (*gaps.get(each.path, ()), FileChange(each.path, after, later.after))
+            steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
+    ids = tuple(each.id for each in changes)
+    # What came and went again, or is as it was, is nobody's to touch.
+    needed = [step for step in steps.values() if step.before != step.after or step.path in gaps]
+    return Plan(
+        "undo",
+        ids,
+        tuple(needed or steps.values()),
+        gaps,
+        ids,
+        parts,
+        tuple(_call_back(each) for each in changes if calls and history.log.call_left(each, taken)),
+        tuple(dict.fromkeys(each.main_session_id for each in changes)),
+        len(left_alone),
+    )
+
+
+def _is_broken(earlier: FileState, later: FileState) -> bool:
+    """Say whether a chain of changes has a gap: somebody else changed the path between two of them.
+
+    A folder may come and go between: a later change that made it again, and an earlier one brought back beside it, both
+    stand for it.
+    """
+    if {earlier.kind, later.kind} <= {"absent", "directory"}:
+        return False
+    return not earlier.same_content(later)
+
+
+def _call_back(change: Change) -> PlannedCall:
+    assert change.compensation is not None
+    call = change.compensation
+    return PlannedCall(change.id, call.tool, call.args, call.description)
+
+
+def _with_made_folders(files: Sequence[FileChange], wanted: list[FileChange]) -> list[FileChange]:
+    """Return the wanted files of a change with the folders it made on the way to them: those go when they are empty."""
+    if len(wanted) == len(files):
+        return wanted
+    chosen, above = {each.path for each in wanted}, set[str]()
+    for path in chosen:
+        while (path := os.path.dirname(path)) not in above and path != "/":
+            above.add(path)
+    return [
+        each
+        for each in files
+        if each.path in chosen
+        or (each.path in above and each.before.kind == "absent" and (each.after or ABSENT).kind == "directory")
+    ]
+
+
+def _nothing(history: History, request: UndoRequest) -> ToolFailure:
+    """Say that there is nothing of what is wished, and what there is instead."""
+    where = "" if request.session_id is None else f" in {request.session_id}"
+    if request.to is not None:
+        where = f" after change {request.to}{where}"
+    hints: list[str] = []
+    ignored = next((group for group in _groups(history, UndoRequest(session_id=request.session_id))), None)
+    if ignored is not None:
+        id = ignored[1][0].id
+        hints.append(f"Change {id} has only files outside this request (ignored ones, or others): name it, or use all.")
+    elif request.session_id is not None and (other := next(_groups(history, UndoRequest(wants=request.wants)), None)):
+        change = other[1][0]
+        hints.append(
+            f"The latest change of all is {change.id}, of {change.main_session_id} ({change.description}): "
+            "name it, its session, or all sessions."
+        )
+    return ToolFailure(f"there is nothing to undo{where}", code="precondition_failed", hint=" ".join([*hints, _LISTED]))
+
+
+def _get_known(history: History, id: str) -> Change:
+    change = history.change(id)
+    if change is None or change.state == "intent":
+        hint = history.describe_pruned() or _LISTED
+        raise ToolFailure(f"there is no change {id}", code="precondition_failed", hint=hint)
+    return change
+
+
+# -- carrying it out ---------------------------------------------------------------------------------------------------
+
 
 MERGE_LIMIT: Final = 1024 * 1024
 """Bytes of the largest content that is merged."""

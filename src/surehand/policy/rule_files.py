@@ -28,7 +28,7 @@ from surehand.files.paths import is_beneath
 from surehand.policy.paths import Roots, compile_pattern, pattern_key
 from surehand.policy.rules import VERDICTS, Origin, Rule, RuleSource, Verdict, parse_line, parse_rule, plain_host
 from surehand.state import locations
-from surehand.state.json_file import mode_of, write_private
+from surehand.state.files import mode_of, write_private
 
 if TYPE_CHECKING:
     from surehand.core.settings import RuleSettings, Settings

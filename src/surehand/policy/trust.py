@@ -21,7 +21,7 @@ from surehand.core.errors import StateError
 from surehand.core.frozen import frozen
 from surehand.core.text import lazy_pattern
 from surehand.state import locations
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 
 TrustState = Literal["trusted", "untrusted", "changed", "nothing"]
 

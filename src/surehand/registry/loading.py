@@ -29,7 +29,7 @@ from surehand import __version__
 from surehand.core.errors import RegistrationError, SurehandError
 from surehand.core.frozen import frozen
 from surehand.core.tool import Tool, ToolInfo
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 
 GROUP: Final = "surehand.tools"
 """The entry point group under which installed packages offer tools."""

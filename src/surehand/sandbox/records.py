@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from surehand.core.frozen import frozen, names_of
 from surehand.files.trees import remove_tree
 from surehand.state import locations
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 
 
 def started_at(pid: int) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from surehand.core.errors import StateError
 from surehand.state import locations
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),

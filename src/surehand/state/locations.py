@@ -13,7 +13,7 @@ from typing import Final
 
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
-from surehand.state.json_file import write_private
+from surehand.state.files import write_private
 
 
 def _own(path: str) -> str:

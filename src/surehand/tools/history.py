@@ -24,9 +24,9 @@ from surehand.files.diff import one_line
 from surehand.files.paths import readable_roots
 from surehand.history import undo
 from surehand.history.history import HISTORY, History
-from surehand.history.plan import LAST_TURN, Plan, PlannedCall, UndoRequest, Wants, plan_redo, plan_undo, recent_session
 from surehand.history.recovery import recover_interrupted
 from surehand.history.steps import CarriedOut
+from surehand.history.undo import LAST_TURN, Plan, PlannedCall, UndoRequest, Wants, plan_redo, plan_undo, recent_session
 from surehand.history.words import ABSENT, Author, Change, FileChange
 from surehand.search.ignore_files import KeptFiles
 from surehand.tools import prompt

@@ -20,7 +20,7 @@ from surehand.core.tool import Tool
 from surehand.history.words import Author
 from surehand.sandbox import protocol
 from surehand.sandbox.command import SCRIPT, Command, SandboxFailure
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 
 if TYPE_CHECKING:
     from surehand.commands.session import Shells

@@ -18,7 +18,7 @@ from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import Kept
 from surehand.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
 from surehand.core.tool import Tool
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:

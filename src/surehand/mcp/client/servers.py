@@ -33,7 +33,7 @@ from surehand.mcp.convert import object_schema
 from surehand.registry.lifecycle import IllegalTransition
 from surehand.registry.registry import Registry
 from surehand.state import locations
-from surehand.state.json_file import write_private_json
+from surehand.state.files import write_private_json
 
 AT_ONCE: Final = 50
 """Tools of a server that are registered before other work gets its turn."""

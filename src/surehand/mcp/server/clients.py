@@ -26,7 +26,7 @@ from surehand.engine.bus import Bus
 from surehand.mcp.server.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
 from surehand.policy.approvals import Approver
 from surehand.state import locations
-from surehand.state.json_file import write_private
+from surehand.state.files import write_private
 
 # Recent reads: what a client has read in a workspace, for its next session there.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.state.json_file import mode_of, write_private, write_private_json
+from surehand.state.files import mode_of, write_private, write_private_json
 
 
 def mode(path: Path) -> int:
