@@ -37,7 +37,7 @@ def make_workspace(scratch: Path) -> Path:
 
 def repair(task: Any) -> Any:
     """Return the model that repairs a task's file."""
-    from surehand.providers.scripted import ScriptedModel
+    from surehand.testing import ScriptedModel
 
     edit = {"file_path": "sum.py", "old_string": "a - b", "new_string": "a + b"}
     return ScriptedModel([("Read", {"file_path": "sum.py"})], [("Edit", edit)], "repaired")

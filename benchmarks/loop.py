@@ -15,7 +15,7 @@ TURNS = 40
 def rows(harness: Harness) -> None:
     from surehand import Settings, Surehand, tool
     from surehand.agent.loop import Limits
-    from surehand.providers.scripted import ScriptedModel
+    from surehand.testing import ScriptedModel
 
     @tool(read_only=True)
     async def noop(n: int) -> str:

@@ -9,7 +9,7 @@ import sys
 from surehand import Answer, Question, Surehand
 from surehand.batch.tasks import Task
 from surehand.core.model import Model
-from surehand.providers.scripted import ScriptedModel
+from surehand.testing import ScriptedModel
 
 TASK = {"prompt": "Make greet() friendlier in app.py.", "check": "grep -q 'Hello, dear' app.py"}
 WAYS = ["'Hello ' + name", "'Hello, dear ' + name", "'Hello, dear, dear, dear ' + name + '!'"]

@@ -9,7 +9,7 @@ import sys
 from surehand import Surehand
 from surehand.core.model import Model, ModelRequest
 from surehand.models import choose, open_model
-from surehand.providers.scripted import ScriptedModel
+from surehand.testing import ScriptedModel
 
 PROMPT = "Review app.py and notes.txt, one sub-agent each, and sum up what is wrong."
 

@@ -15,16 +15,10 @@ LONGEST = 600
 SHORT = 250
 """A module of one importer in its own package is part of it, unless it has more lines than this."""
 KEPT_APART = {
-    "surehand.acp.updates": "messages to the editor, beside the conversation",
-    "surehand.agent.compaction": "a subject of its own, searched for by this word",
-    "surehand.cli.ask": "one file a command",
-    "surehand.cli.prompt": "how a line is typed (prompt_toolkit, or plain); loaded only for a chat",
-    "surehand.cli.undo": "three commands, one of which the chat has too",
     "surehand.console.changes": "one file a page",
     "surehand.console.policy": "one file a page",
     "surehand.console.tools": "one file a page",
     "surehand.console.work": "one file a page",
-    "surehand.providers.anthropic": "one file a vendor",
     "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",

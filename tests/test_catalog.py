@@ -10,7 +10,7 @@ import pytest
 from scripts.docs_pages import tools_page
 
 from surehand import Tool, catalog
-from surehand.core.schema_lint import lint
+from surehand.cli.doctor import lint
 from surehand.core.tool import ToolInfo
 from surehand.registry.registry import Registry, problems
 

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Loop, Outcome
     from surehand.agent.rewind import SessionRewinder
     from surehand.batch.batch import Runner
-    from surehand.batch.results import TaskResult
-    from surehand.batch.tasks import Task
+    from surehand.batch.tasks import Task, TaskResult
     from surehand.core.model import Model, Prompt
     from surehand.core.session import Checkpoint
     from surehand.core.settings import McpServerSettings, Mode
@@ -565,7 +564,7 @@ class Surehand:
 
         Each runs in a workspace of its own, with these settings and tools, and with nobody to ask without an
         `approver`. With `out` results are written to a file, which `resume` goes on with after a crash. A `runner` of
-        `surehand.batch.remote` has tasks run on a cluster.
+        `surehand.batch.work` has tasks run on a cluster.
         """
         from surehand.batch.batch import run_batch  # lazy: batch, 120 ms; only this door opens it
 

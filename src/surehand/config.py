@@ -109,7 +109,7 @@ def _parse_settings(sources: Sequence[_Source]) -> Settings:
 
 
 def _complaints(source: _Source) -> Iterator[str]:
-    from surehand.core.settings_faults import WrongSettings  # lazy: settings_faults, 4 ms
+    from surehand.core.settings import WrongSettings  # lazy: settings_faults, 4 ms
 
     try:
         _parse_settings([source])
@@ -244,7 +244,7 @@ def _environment(variables: Mapping[str, str]) -> _Source:
 
 def parse_value(path: Path, text: str) -> Any:
     """Return what a variable or a word says: JSON where it is such, and the text itself where a text is wanted."""
-    from surehand.core.settings_faults import is_text  # lazy: settings_faults, 4 ms
+    from surehand.core.settings import is_text  # lazy: settings_faults, 4 ms
 
     if is_text(Settings, path):
         return text

@@ -100,9 +100,9 @@ def open_model(settings: Settings, choice: Choice, *, effort: Effort | None = No
         case "offline":
             return model()
         case "openai" if own.api == "responses":
-            from surehand.providers import responses  # lazy: responses, 20 ms; only where it is asked for
+            from surehand.providers import openai  # lazy: openai, 20 ms; only where it is asked for
 
-            model = responses.ResponsesModel
+            model = openai.ResponsesModel
         case _:
             pass
     # A client that finds its own address keeps it: ours fits OpenAI's protocol, not a cloud's for Claude.

@@ -313,7 +313,7 @@ async def ask_model(
     on_text: Callable[[str], None] | None,
 ) -> Outcome:
     """Ask a model in the application's conversation; one that is opened for this is closed again."""
-    from surehand.agent.structured import OutputShape, ask_for  # lazy: structured, 3 ms; only where a model speaks
+    from surehand.agent.loop import OutputShape, ask_for  # lazy: structured, 3 ms; only where a model speaks
     from surehand.models import choose, make_limits, open_model  # lazy: models, 7 ms
 
     shape = OutputShape(output) if output is not None else None

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from surehand import Image, Settings, Surehand, ToolCall, ToolResult, tool
-from surehand.agent.compaction import Compacted, Room
 from surehand.agent.loop import Limits
+from surehand.agent.transcript import Compacted, Room
 from surehand.cli.ask import answer
 from surehand.core.call import BROKEN_ARGUMENTS
 from surehand.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
-from surehand.providers.scripted import ScriptedModel
-from surehand.testing import Says, scratch_app
+from surehand.testing import Says, ScriptedModel, scratch_app
 
 
 @tool(read_only=True)

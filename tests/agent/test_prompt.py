@@ -13,7 +13,7 @@ import pytest
 from surehand import Surehand
 from surehand.agent.prompt import FILE_BYTES, find_instructions, mark_text
 from surehand.policy import trust
-from surehand.providers.scripted import ScriptedModel
+from surehand.testing import ScriptedModel
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from tests.faults import tracing
 
 from surehand import Settings, Surehand, ToolCall, ToolFailure, ToolResult, tool
 from surehand.core.model import Message
-from surehand.providers.scripted import ScriptedModel
-from surehand.testing import Says
+from surehand.testing import Says, ScriptedModel
 from surehand.tools.background import BACKGROUND
 
 pytestmark = pytest.mark.spec("SESS-3")

@@ -20,8 +20,7 @@ from surehand.cli.ask import answer
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError, ModelRequest
 from surehand.policy.approvals import Answer, Question
-from surehand.providers.scripted import ScriptedModel
-from surehand.testing import Says, scratch_app
+from surehand.testing import Says, ScriptedModel, scratch_app
 from surehand.tools.tasks import BOARD
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from surehand.history.history import HISTORY
-from surehand.providers.scripted import ScriptedModel
-from surehand.testing import scratch_app
+from surehand.testing import ScriptedModel, scratch_app
 
 
 def _write(name: str) -> tuple[str, dict[str, str]]:

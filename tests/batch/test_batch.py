@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from surehand import Question, Surehand
-from surehand.batch.results import ResultsFile, TaskResult, read_results
-from surehand.batch.tasks import read_tasks
+from surehand.batch.tasks import ResultsFile, TaskResult, read_results, read_tasks
 from surehand.core.errors import SettingsError, StateError, ToolFailure
 from surehand.core.events import Event
-from surehand.providers.scripted import ScriptedModel
 from surehand.state.locations import batch_folder
+from surehand.testing import ScriptedModel
 from surehand.workspaces.snapshot import Snapshot, with_statuses
 
 pytestmark = pytest.mark.spec("BATCH-1")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.batch.results import read_results
+from surehand.batch.tasks import read_results
 
 pytestmark = pytest.mark.spec("BATCH-1")
 

@@ -17,7 +17,7 @@ from tests.pty_terminal import Terminal
 PROGRAM = """
 import asyncio, sys
 from surehand import Surehand
-from surehand.providers.scripted import ScriptedModel
+from surehand.testing import ScriptedModel
 
 def answer(request):
     agent = request.messages[0].text == "wait"

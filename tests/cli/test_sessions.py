@@ -219,7 +219,7 @@ async def test_a_journal_damaged_anywhere_still_opens(tmp_path: Path) -> None:
     import random
 
     from surehand import Surehand
-    from surehand.providers.scripted import ScriptedModel
+    from surehand.testing import ScriptedModel
 
     model = ScriptedModel([("time.now", {}), ("TaskCreate", {"title": "later"})], "now", "then")
     async with Surehand(tmp_path, session="s") as app:

@@ -16,10 +16,10 @@ from tests.cluster.conftest import Nodes
 
 import surehand
 from surehand import Surehand
-from surehand.batch.remote import FleetRunner
+from surehand.batch.work import FleetRunner
 from surehand.cluster import Fleet
 from surehand.core.errors import StateError
-from surehand.providers.scripted import ScriptedModel
+from surehand.testing import ScriptedModel
 
 pytestmark = pytest.mark.spec("FLEET-1")
 

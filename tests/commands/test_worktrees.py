@@ -11,9 +11,8 @@ from surehand import Surehand
 from surehand.commands import worktrees
 from surehand.commands.worktrees import OwnGit
 from surehand.core.errors import ToolFailure
-from surehand.providers.scripted import ScriptedModel
 from surehand.sandbox import protocol
-from surehand.testing import Says, scratch_app
+from surehand.testing import Says, ScriptedModel, scratch_app
 
 
 def git(*words: str, cwd: Path) -> str:

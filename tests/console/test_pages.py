@@ -14,9 +14,8 @@ from tests.console.served import Served, serve_console
 
 from surehand import Surehand
 from surehand.policy import trust
-from surehand.providers.scripted import ScriptedModel
 from surehand.state import locations
-from surehand.testing import Says
+from surehand.testing import Says, ScriptedModel
 
 ROUGH = str(Path(__file__).parent.parent / "mcp" / "rough_server.py")
 

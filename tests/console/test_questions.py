@@ -12,7 +12,7 @@ import pytest
 from tests.console.served import Served, serve_console
 
 from surehand import Surehand, tool
-from surehand.providers.scripted import ScriptedModel
+from surehand.testing import ScriptedModel
 
 pytestmark = pytest.mark.spec("CON-1", "PERM-3")
 Row = dict[str, Any]

@@ -14,9 +14,8 @@ from surehand.core.tool import tool
 from surehand.engine.metrics import Metrics
 from surehand.engine.metrics_export import ToolMetrics
 from surehand.engine.tuning import MOST_AT_ONCE, advise_caching, advise_concurrency, advise_timeout
-from surehand.providers.scripted import ScriptedModel
 from surehand.state import locations
-from surehand.testing import scratch_app
+from surehand.testing import ScriptedModel, scratch_app
 
 
 def measured(seconds: float, calls: int = 50, waited: int = 0) -> ToolMetrics:

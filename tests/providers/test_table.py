@@ -18,10 +18,9 @@ from surehand.core.errors import SettingsError
 from surehand.core.model import Message, ModelError, ModelRequest, ThoughtDelta, Turn, Usage
 from surehand.core.settings import ModelSettings, ProviderName
 from surehand.models import choose, estimate_cost, make_limits, open_model, server_address
-from surehand.providers.scripted import ScriptedModel
 from surehand.providers.table import PROVIDERS
 from surehand.state.keys import VARIABLES
-from surehand.testing import Says, scratch_app
+from surehand.testing import Says, ScriptedModel, scratch_app
 
 Setup = pytest.MonkeyPatch
 COMPATIBLE = tuple(name for name, row in PROVIDERS.items() if row.package == "openai")

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from surehand import RegistrationError, Registry, Tool, tool
-from surehand.providers.scripted import ScriptedModel
-from surehand.testing import Says, scratch_app
+from surehand.testing import Says, ScriptedModel, scratch_app
 
 
 def make(name: str) -> Tool:

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from surehand import Registry, Settings, Surehand, Tool, ToolResult, tool
 from surehand.core.shapes import result_to_mcp
-from surehand.providers.scripted import ScriptedModel
 from surehand.registry.registry import problems
-from surehand.testing import run_tool, scratch_app
+from surehand.testing import ScriptedModel, run_tool, scratch_app
 from surehand.tools.calculator import TOOLS as CALCULATOR
 
 

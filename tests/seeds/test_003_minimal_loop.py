@@ -13,8 +13,7 @@ import pytest
 
 from surehand import ToolCall, ToolResult
 from surehand.cli.ask import answer
-from surehand.providers.scripted import ScriptedModel
-from surehand.testing import scratch_app
+from surehand.testing import ScriptedModel, scratch_app
 
 
 def surehand(*words: str, cwd: Path) -> Any:

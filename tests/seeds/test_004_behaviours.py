@@ -15,9 +15,8 @@ from tests.loopback import Site, page
 from tests.pictures import HEIC_TURNED
 
 from surehand import Event, Settings, ToolResult
-from surehand.providers.scripted import ScriptedModel
 from surehand.shell.report import understand
-from surehand.testing import scratch_app
+from surehand.testing import ScriptedModel, scratch_app
 
 # -- Bash -------------------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from surehand.agent import profiles
-from surehand.batch.results import ResultsFile, TaskResult
-from surehand.batch.tasks import Task, make_tasks
+from surehand.batch.tasks import ResultsFile, Task, TaskResult, make_tasks
 from surehand.batch.work import MakeApprover, ModelOf, Setting, Work
 from surehand.batch.workspaces import Workspaces
 from surehand.core.errors import SettingsError, StateError, ToolFailure

@@ -1,7 +1,13 @@
-"""The tasks of a batch: one JSON object a line, checked whole before anything runs."""
+"""The tasks of a batch, one JSON object a line, checked whole before anything runs; and their results.
+
+The results are a JSON-lines file that holds at most one line for each task, whatever happens. A line is appended in one
+write and is on the disk before it is reported. What a crash left half-written at the end is not a result: it is removed
+when the batch goes on, and that task runs again. One batch at a time has the file.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -9,7 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
-from surehand.core.errors import SettingsError
+from surehand.core.errors import SettingsError, StateError
+from surehand.core.frozen import field, frozen
 from surehand.core.record import Field
 from surehand.core.settings import Mode, Table
 from surehand.policy.rules import VERDICTS, RuleError, parse_rule
@@ -169,3 +176,203 @@ def _parse(row: Any) -> Task:
     if not isinstance(row, Mapping):
         raise SettingsError("a task is a JSON object")
     return Task.parse(cast("Mapping[str, Any]", row))
+
+
+Status = Literal["passed", "failed", "error", "timeout"]
+"""`failed`: the work or its check did not succeed. `error`: the task could not be run as it should."""
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "error", "timeout")
+
+
+@frozen(kw_only=True)
+class TaskResult:
+    """What came of one task."""
+
+    id: str
+    task: str
+    """The digest of the task as it was given."""
+    status: Status
+    answer: str = ""
+    diff: str = ""
+    """What it changed, as a patch in git's format."""
+    files: tuple[Mapping[str, str], ...] = ()
+    calls: tuple[Mapping[str, Any], ...] = ()
+    turns: int = 0
+    usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    cost: float | None = None
+    seconds: float = 0.0
+    attempts: int = 1
+    check: Mapping[str, Any] | None = None
+    stop: str = ""
+    error: Mapping[str, str] | None = None
+    model: str = ""
+    workspace: str = ""
+    """Where the workspace lies, if it was kept."""
+    node: str = ""
+    """Which node of a cluster it ran on."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the task was done, and passed its check where it has one."""
+        return self.status == "passed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TaskResult:
+        """Return what plain data stands for; raise StateError for what is no result."""
+        if not isinstance(data.get("id"), str) or data.get("status") not in STATUSES:
+            raise StateError("this is not a result of a batch")
+        return cls(**{name: data[name] for name in _NAMES if name in data})
+
+
+_NAMES: Final = (
+    "id", "task", "status", "answer", "diff", "files", "calls", "turns", "usage", "cost", "seconds", "attempts",
+    "check", "stop", "error", "model", "workspace", "node",
+)  # fmt: skip
+_BEGINNING: Final = b'{"id": '
+
+
+def read_results(path: str) -> list[TaskResult]:
+    """Return the results in a file; a last line that was not finished is left out."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as problem:
+        raise StateError(f"{path} cannot be read: {problem.strerror}") from None
+    return [result for result, _ in _parse_results(path, data)[0]]
+
+
+def _parse_results(path: str, data: bytes) -> tuple[list[tuple[TaskResult, int]], int]:
+    """Return the results with where each ends, and where the last whole line does."""
+    found: list[tuple[TaskResult, int]] = []
+    at = number = 0
+    while at < len(data):
+        number += 1
+        end = data.find(b"\n", at) + 1
+        line = data[at : end or len(data)]
+        try:
+            if not end:
+                raise ValueError
+            row: Any = json.loads(line)
+            found.append((TaskResult.from_dict(cast("Mapping[str, Any]", row)), end))
+        except (ValueError, AttributeError, RecursionError, StateError):
+            if _is_torn(data[at:]):
+                return found, at
+            raise StateError(f"{path}:{number} is not a result of a batch") from None
+        at = end
+    return found, at
+
+
+def _is_torn(tail: bytes) -> bool:
+    """True if this is what a crash leaves of a result: its beginning, or blocks that never reached the disk.
+
+    Anything else was written by somebody else, and is theirs to keep.
+    """
+    written = tail.rstrip(b"\n").rstrip(b"\0")
+    begins_as_ours = written.startswith(_BEGINNING) or _BEGINNING.startswith(written)
+    return begins_as_ours and (b"\0" in tail or b"\n" not in tail)
+
+
+class ResultsFile:
+    """A results file that is held by this batch alone until it is closed."""
+
+    def __init__(self, path: str, *, resume: bool) -> None:
+        self.path = os.path.abspath(path)
+        self._open()
+        try:
+            self.done = self._recover(resume)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise StateError(f"{self.path} cannot be written: {problem.strerror}") from None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise StateError(f"another batch is writing {self.path}") from None
+        folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)  # the name, too, must survive a power cut
+        finally:
+            os.close(folder)
+
+    def _recover(self, resume: bool) -> dict[str, TaskResult]:
+        """Return the results that are there, after cutting off what a crash left half-written."""
+        with open(self.path, "rb") as file:
+            data = file.read()
+        if data and not resume:
+            raise StateError(f"{self.path} already has results; continue with --resume, or name another file")
+        rows, self._size = _parse_results(self.path, data)
+        if self._size < len(data):
+            os.ftruncate(self._descriptor, self._size)
+            os.fsync(self._descriptor)
+        done = {result.id: result for result, _ in rows}
+        if len(done) < len(rows):
+            raise StateError(f"{self.path} has two results of one task; it was not written by one batch")
+        return done
+
+    def find_open(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return the tasks that have no result yet; raise StateError where one has that of another task."""
+        for task in tasks:
+            known = self.done.get(task.id)
+            if known is not None and known.task != task.digest:
+                raise StateError(
+                    f"the task {task.id} is not the one whose result is in {self.path}: it was changed since"
+                )
+        return [task for task in tasks if task.id not in self.done]
+
+    def append(self, result: TaskResult) -> None:
+        """Write a result; it is on the disk when this returns, and nowhere if it fails."""
+        line = json.dumps(result.to_dict(), default=str).encode() + b"\n"
+        if result.id in self.done:
+            raise StateError(f"the task {result.id} already has a result")
+        try:
+            at = 0
+            while at < len(line):
+                at += os.write(self._descriptor, line[at:])
+            os.fsync(self._descriptor)
+        except OSError as problem:
+            os.ftruncate(self._descriptor, self._size)
+            raise StateError(f"{self.path} cannot be written: {problem.strerror}") from None
+        self._size += len(line)
+        self.done[result.id] = result
+
+    def close(self) -> None:
+        """Release the lock and close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def summarize(results: Iterable[TaskResult]) -> dict[str, Any]:
+    """Return how many passed and failed, and how time, tokens and cost are distributed."""
+    rows = list(results)
+    tokens = [sum(value for value in each.usage.values() if isinstance(value, int)) for each in rows]
+    costs = [each.cost for each in rows if each.cost is not None]
+    return {
+        "tasks": len(rows),
+        **{status: sum(each.status == status for each in rows) for status in STATUSES},
+        "retried": sum(each.attempts > 1 for each in rows),
+        "calls": sum(len(each.calls) for each in rows),
+        "seconds": _distribution([each.seconds for each in rows]),
+        "tokens": _distribution(tokens),
+        "cost": _distribution(costs) if costs else None,
+    }
+
+
+def _distribution(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return dict.fromkeys(("total", "min", "median", "p95", "max"), 0.0)
+    ranked = sorted(values)
+
+    def at(share: float) -> float:
+        return round(ranked[min(len(ranked) - 1, int(share * len(ranked)))], 6)
+
+    return {"total": round(sum(ranked), 6), "min": at(0), "median": at(0.5), "p95": at(0.95), "max": at(1)}

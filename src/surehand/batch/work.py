@@ -1,25 +1,28 @@
 """The work of one task in the workspace it was given: the calls or the conversation, the diff, then the check.
 
 The work is done by an ordinary application with a session of its own. It is closed before the diff is taken, so that
-nothing of it runs any more, and the check runs in a new one, whose shell nobody could prepare.
+nothing of it runs any more, and the check runs in a new one, whose shell nobody could prepare. `FleetRunner` has the
+same work done by the same code in a remote session on a node.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from surehand.agent.prompt import system_prompt
 from surehand.config import load
 from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import SettingsError, StateError, SurehandError, ToolFailure
 from surehand.core.events import Listener
-from surehand.core.frozen import frozen
+from surehand.core.frozen import frozen, replace_values
 from surehand.core.model import ModelError
 from surehand.files.sanitize import mask_data
 from surehand.models import Choice, choose, make_limits, open_model
 from surehand.policy.approvals import Answer, Nobody
+from surehand.registry.loading import load_tool, refer_to
 from surehand.workspaces.patch import format_patch
 from surehand.workspaces.snapshot import compare, take_snapshot
 
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
     from surehand.agent.loop import Limits, Outcome
     from surehand.app import Surehand
     from surehand.batch.tasks import Task
+    from surehand.batch.workspaces import Workspaces
     from surehand.core.model import Model
     from surehand.core.session import Profile
     from surehand.core.settings import Settings
     from surehand.core.tool import Tool
     from surehand.policy.approvals import Approver, Question
     from surehand.workspaces.snapshot import Pieces, Snapshot
+
 
 ModelOf: TypeAlias = Callable[["Task"], "Model"]
 MakeApprover: TypeAlias = "Callable[[Surehand], Approver]"
@@ -296,3 +301,67 @@ def _list_calls(pairs: Iterable[tuple[ToolCall, ToolResult]]) -> list[dict[str, 
 
 def _shorten(text: str) -> str:
     return mask_data(text, limit=TEXT_LIMIT)
+
+
+_Payload: TypeAlias = "tuple[Task, Setting, list[Any], float | None]"
+
+
+class _Hosted(Protocol):
+    """A session as its host describes it: where its workspace is, and its first snapshot."""
+
+    work: str
+    base: Any
+    app: Surehand
+
+
+class FleetRunner:
+    """Runs attempts at tasks on a fleet (`surehand.cluster.Fleet`), on nodes that have what a task `needs`."""
+
+    def __init__(self, fleet: Any, *, needs: Mapping[str, Any] | None = None) -> None:
+        self._fleet = fleet
+        self._needs = needs
+
+    def begin(self, setting: Setting, workspaces: Workspaces) -> None:
+        """Start with what the tasks of a batch share, and the source of their workspaces."""
+        self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # only what can be pickled
+        self._tools = [refer_to(each) for each in setting.tools]
+        self._workspaces = workspaces
+
+    async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
+        """Run one attempt on some node; one whose node dies is an error, and may be tried again."""
+        try:
+            snapshot = await self._workspaces.snapshot_of(task)
+            session = await self._fleet.session(snapshot, pieces=self._workspaces.pieces, needs=self._needs)
+        except (ToolFailure, StateError) as problem:
+            hint = problem.hint if isinstance(problem, ToolFailure) else ""
+            return {"status": "error", "error": {"code": "precondition_failed", "message": str(problem), "hint": hint}}
+        try:
+            payload = (task, self._setting, self._tools, timeout_s)
+            found: dict[str, Any] = await session.run("surehand.batch.work:work", payload)
+            return found | {"node": session.node}
+        except SurehandError as problem:
+            error = {"code": "execution_error", "message": str(problem), "hint": "It may have run in part."}
+            return {"status": "error", "error": error}
+        finally:
+            with suppress(Exception):
+                await asyncio.shield(asyncio.ensure_future(session.close()))
+
+    async def close(self, *, finished: bool) -> None:
+        """Release the snapshots of the tasks."""
+        await self._workspaces.close(remove=finished)
+
+
+async def work(hosted: _Hosted, pieces: Pieces, payload: _Payload) -> dict[str, Any]:
+    """Do a task's work in the workspace of a remote session; runs on the node."""
+    task, setting, tools, timeout_s = payload
+
+    def ask_home(app: Surehand) -> Approver:
+        return hosted.app.approver
+
+    setting = replace_values(
+        setting,
+        tools=tuple(load_tool(each) for each in tools),
+        listener=hosted.app.bus.emit,  # the driver fetches events from there
+        make_approver=ask_home,
+    )
+    return await Work(task, hosted.work, setting).run(hosted.base, pieces, timeout_s)

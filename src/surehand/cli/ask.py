@@ -8,8 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, cast
 
-from surehand.agent.loop import Outcome
-from surehand.agent.structured import OutputShape, ask_for
+from surehand.agent.loop import Outcome, OutputShape, ask_for
 from surehand.cli import render, session
 from surehand.cli.approvals import Deferred
 from surehand.cli.parser import amount_above_zero, approvals_option, count_above_zero, effort_option

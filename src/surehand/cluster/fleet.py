@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from surehand.cluster.checkpoint import Checkpoint, split_pieces
 from surehand.cluster.host import Host, SessionSpec, secret_filter
 from surehand.cluster.ray_api import Cluster, Needs, Node, check_versions, is_lost
-from surehand.cluster.session import RemoteSession, as_failure
+from surehand.cluster.session import Checkpoint, RemoteSession, as_failure, split_pieces
 from surehand.config import load
 from surehand.core.call import ToolCall, ToolResult, new_id
 from surehand.core.errors import StateError, SurehandError, ToolFailure

@@ -18,8 +18,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias
 
 from surehand.app import Surehand
-from surehand.cluster.checkpoint import Delta, compare_entries, rename_workspace
 from surehand.cluster.ray_api import own_versions
+from surehand.cluster.session import Delta, compare_entries, rename_workspace
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.errors import StateError
 from surehand.core.events import Event, plain

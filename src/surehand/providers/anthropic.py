@@ -1,4 +1,4 @@
-"""Anthropic's models through the official client: the only file that knows its types.
+"""Anthropic's models through the official client, also on Bedrock and Vertex AI: the only file that knows its types.
 
 The system prompt, the tools and the conversation so far are marked for the provider's prompt cache; tool names are
 mapped to what the API accepts and back.
@@ -6,6 +6,7 @@ mapped to what the API accepts and back.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from surehand.core.call import ToolCall
 from surehand.core.model import (
     Delta,
     Message,
+    ModelError,
     ModelEvent,
     ModelRequest,
     Stop,
@@ -225,3 +227,35 @@ def _usage(raw: Any) -> Usage:
         getattr(raw, "cache_read_input_tokens", 0) or 0,
         getattr(raw, "cache_creation_input_tokens", 0) or 0,
     )
+
+
+class BedrockClaude(AnthropicModel):
+    """A Claude model on Amazon Bedrock; without a key its client signs requests with the credentials of AWS."""
+
+    provider = "bedrock"
+
+    def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
+        region = _variable(self.row.title, "AWS_REGION") if base_url is None else os.environ.get("AWS_REGION")
+        token = None if key == "none" else key
+        return library.AsyncAnthropicBedrockMantle(api_key=token, base_url=base_url, aws_region=region, **options)
+
+
+class VertexClaude(AnthropicModel):
+    """A Claude model on Vertex AI; without a token its client takes the user's Google credentials."""
+
+    provider = "vertex"
+
+    def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
+        return library.AsyncAnthropicVertex(
+            project_id=_variable(self.row.title, "GOOGLE_CLOUD_PROJECT"),
+            region=_variable(self.row.title, "GOOGLE_CLOUD_LOCATION"),
+            access_token=None if key == "none" else key,
+            base_url=base_url,
+            **options,
+        )
+
+
+def _variable(title: str, name: str) -> str:
+    if not (value := os.environ.get(name, "").strip()):
+        raise ModelError(f"{title} needs {name}", f"Set {name}.")
+    return value

@@ -1,17 +1,20 @@
 """OpenAI and everything that speaks its chat completions (Ollama, vLLM, LM Studio, llama.cpp ...), by its client.
 
-A model in this process (extra `local`) is llama.cpp's own server on loopback, with a GGUF file of the user's.
+A model in this process (extra `local`) is llama.cpp's own server on loopback, with a GGUF file of the user's. By the
+Responses API (`[model] api = "responses"`) OpenAI's models think between calls, and get their thoughts back.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, cast
 
-from surehand.core.call import Image, Text, ToolCall, ToolResult
+from surehand.core.call import Block, Image, Text, ToolCall, ToolResult
 from surehand.core.installation import install_hint
 from surehand.core.model import (
     Delta,
@@ -28,7 +31,7 @@ from surehand.core.model import (
     check_turn_size,
 )
 from surehand.core.names import provider_map, provider_safe
-from surehand.core.shapes import block_to_openai, call_to_openai, result_to_openai, sendable
+from surehand.core.shapes import block_to_openai, call_to_openai, readable_blocks, result_to_openai, sendable
 from surehand.providers.server import ServedModel
 
 _STOPS: Final[Mapping[str, Stop]] = {
@@ -239,3 +242,173 @@ class LocalModel:
     async def close(self) -> None:
         """Close connections and free memory."""
         await self._model.close()
+
+
+_THOUGHTS_KEY: Final = "openai"
+_INCOMPLETE_STOPS: Final[Mapping[str, Stop]] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+
+
+class ResponsesModel(OpenAIModel):
+    """A model of OpenAI's, asked by the Responses API. Nothing is kept on the server: each request has all of it."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request as it comes; the last event is the turn."""
+        body, names = self._body(request), provider_map(tool.name for tool in request.tools)
+        ask = self._client.responses.create
+        return self._server.stream(lambda: ask(**body, stream=True), _ResponsesAnswer(self.name, names))
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        items: list[dict[str, Any]] = []
+        before: Message | None = None
+        for message in request.messages:
+            items += _items(message, before)
+            before = message
+        body: dict[str, Any] = {
+            "model": self.name,
+            "instructions": request.system,
+            "input": items,
+            "max_output_tokens": request.max_tokens,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        }
+        if (effort := self.reasoning.effort) is not None:
+            body["reasoning"] = {"effort": effort, "summary": "auto"}
+        return sendable(body | ({"tools": [_responses_tool(info) for info in request.tools]} if request.tools else {}))
+
+
+def _responses_tool(info: Any) -> dict[str, Any]:
+    # Strict mode needs a restricted dialect of JSON Schema; arguments are validated here anyway.
+    shape = {"name": provider_safe(info.name), "description": info.description, "parameters": info.input_schema}
+    return {"type": "function", "strict": False, **shape}
+
+
+def _items(message: Message, before: Message | None) -> list[dict[str, Any]]:
+    if message.role == "assistant":
+        kept = cast("list[dict[str, Any]]", message.kept.get(_THOUGHTS_KEY) or [])
+        said = [{"role": "assistant", "content": message.text}] if message.text else []
+        return [*kept, *said, *map(_call, message.calls)]
+    items: list[dict[str, Any]] = []
+    if message.role == "tool" and before is not None:
+        items = [_output_item(call.id, result) for call, result in zip(before.calls, message.results, strict=True)]
+    parts = [_part(block) for block in (*([Text(message.text)] if message.text else []), *message.images)]
+    return [*items, {"role": "user", "content": parts}] if parts else items
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    shape = {"call_id": call.id, "name": provider_safe(call.name), "arguments": json.dumps(call.shown_args)}
+    return {"type": "function_call", **shape}
+
+
+def _output_item(call_id: str, result: ToolResult) -> dict[str, Any]:
+    return {
+        "type": "function_call_output",
+        "call_id": call_id,
+        "output": [_part(block) for block in readable_blocks(result)],
+    }
+
+
+def _part(block: Block) -> dict[str, Any]:
+    shape = block_to_openai(block)
+    if isinstance(block, Image):
+        return {"type": "input_image", "image_url": shape["image_url"]["url"]}
+    return {"type": "input_text", "text": shape["text"]}
+
+
+@dataclass(slots=True)
+class _ResponsesAnswer:
+    """One answer, as it comes: text in pieces, calls and thoughts whole."""
+
+    model: str
+    names: Mapping[str, str]
+    spoken: list[str] = field(default_factory=list[str])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    thoughts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    usage: Usage = field(default_factory=Usage)
+    stop: str = ""
+    refused: bool = False
+    size: int = 0
+
+    @property
+    def began(self) -> bool:
+        return bool(self.spoken or self.calls)
+
+    def take(self, event: Any) -> Delta | None:
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self.refused = self.refused or event.type == "response.refusal.delta"
+                self.spoken.append(event.delta)
+                self.size = check_turn_size(self.model, self.size + len(event.delta))
+                return TextDelta(event.delta)
+            case "response.reasoning_summary_text.delta":
+                self.size = check_turn_size(self.model, self.size + len(event.delta))
+                return ThoughtDelta(event.delta)
+            case "response.output_item.done":
+                self._add(event.item)
+            case "response.completed" | "response.incomplete":
+                self._end(event.response)
+            case "response.failed" | "error":
+                raise _failure(event)
+            case _:
+                pass
+        return None
+
+    def _add(self, item: Any) -> None:
+        if item.type == "function_call":
+            self.size = check_turn_size(self.model, self.size + len(item.arguments or ""))
+            name = self.names.get(item.name, item.name)
+            self.calls.append(ToolCall(name, arguments(item.arguments or ""), item.call_id, "model"))
+        elif item.type == "reasoning":
+            # A thought goes back as it came; its id means nothing where nothing is stored.
+            kept = item.model_dump(mode="json", exclude_none=True, exclude={"id", "status"})
+            self.thoughts.append({"type": "reasoning", "summary": [], **kept})
+
+    def _end(self, response: Any) -> None:
+        reason = response.incomplete_details.reason if response.incomplete_details is not None else ""
+        self.stop = str(reason or response.status or "completed")
+        if (raw := response.usage) is not None:
+            cached = raw.input_tokens_details.cached_tokens if raw.input_tokens_details is not None else 0
+            self.usage = Usage(raw.input_tokens - cached, raw.output_tokens, cached)
+
+    def turn(self) -> Turn:
+        stop: Stop = (
+            "tool_use" if self.calls else "refusal" if self.refused else _INCOMPLETE_STOPS.get(self.stop, "end")
+        )
+        kept = {_THOUGHTS_KEY: self.thoughts} if self.thoughts else {}
+        return Turn(Message("assistant", "".join(self.spoken), tuple(self.calls), kept=kept), stop, self.usage)
+
+
+def _failure(event: Any) -> ModelError:
+    error: Any = event.response.error if event.type == "response.failed" else event
+    code = str(getattr(error, "code", "") or "")
+    retryable = code in ("server_error", "rate_limit_exceeded")
+    return ModelError(f"OpenAI stopped: {getattr(error, 'message', '') or code}", "Try again.", retryable=retryable)
+
+
+class VertexModel(OpenAIModel):
+    """Any other model on Vertex AI, by its OpenAI-compatible API."""
+
+    provider = "vertex"
+
+    def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
+        # Google's tokens expire after an hour: unless the user gave one, it is refreshed.
+        return super()._open(library, key if key != "none" else _GoogleToken(), base_url, options)  # pyright: ignore
+
+
+class _GoogleToken:
+    """Fetches an access token with the user's Google credentials, and again once it has expired."""
+
+    def __init__(self) -> None:
+        try:
+            import google.auth as auth  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            hint = "Set VERTEX_ACCESS_TOKEN (`gcloud auth print-access-token`), or install google-auth."
+            raise ModelError("there is no token for Vertex AI", hint) from None
+        found: Any = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])  # pyright: ignore
+        self._credentials: Any = found[0]
+
+    async def __call__(self) -> str:
+        if not self._credentials.valid:
+            from google.auth.transport.requests import Request  # pyright: ignore
+
+            await asyncio.to_thread(self._credentials.refresh, Request())
+        return str(self._credentials.token)

@@ -51,7 +51,7 @@ class Provider:
     suffix: str = ""
     """The suffix by which the name of a model of its own is recognised."""
     package: str = ""
-    """The client library it needs, which the extra of that name installs (`local`: see `cli.models`)."""
+    """The client library it needs, which the extra of that name installs (`local`: see `cli.config`)."""
     key: Literal["needed", "optional", "none"] = "needed"
     found_by_key: bool = False
     """Whether a key that is set makes it the model used where none is named."""
@@ -174,18 +174,18 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         server="https://bedrock-mantle.{AWS_REGION}.api.aws/v1",
         package="openai",
         key="optional",
-        claude="surehand.providers.clouds:BedrockClaude",
+        claude="surehand.providers.anthropic:BedrockClaude",
         prices="aws",
     ),
     "vertex": Provider(
-        "surehand.providers.clouds:VertexModel",
+        "surehand.providers.openai:VertexModel",
         title="Vertex AI",
         default="google/gemini-2.5-flash",
         server="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
         "/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi",
         package="openai",
         key="optional",
-        claude="surehand.providers.clouds:VertexClaude",
+        claude="surehand.providers.anthropic:VertexClaude",
         prices="google",
         quirks=Quirks("max_tokens"),
     ),

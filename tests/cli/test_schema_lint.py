@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from surehand.core.schema_lint import lint, tokens
+from surehand.cli.doctor import lint, tokens
 from surehand.core.tool import ToolInfo
 
 
