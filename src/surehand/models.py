@@ -10,7 +10,6 @@ from surehand.core.frozen import frozen
 from surehand.core.model import Model, ModelError, Usage
 from surehand.core.settings import ModelSettings, Settings
 from surehand.providers.table import COMPATIBLE, FOUND_BY_KEY, PROVIDERS, provider_of
-from surehand.state import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +57,7 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
         where = "[model] base_url" if own.base_url else "OPENAI_BASE_URL"
         return Choice(COMPATIBLE, own.name or _default(COMPATIBLE), f"{where} is set: an OpenAI-compatible server")
     for provider in FOUND_BY_KEY:
-        if found := keys.get(provider):
+        if found := PROVIDERS[provider].find_key(provider):
             return Choice(
                 provider, own.name or _default(provider), f"a key for {provider} is in {_format_source(found[1])}"
             )
@@ -74,7 +73,7 @@ def _guess_provider(name: str, own: ModelSettings) -> str:
     """Return whose model a bare name is; raise ModelError where no server could know it."""
     if (provider := provider_of(name)) is not None:
         return provider
-    if _has_address(own) or keys.get(COMPATIBLE):
+    if _has_address(own) or PROVIDERS[COMPATIBLE].find_key(COMPATIBLE):
         return COMPATIBLE
     raise ModelError(f"no provider has a model {name!r}", f"Name one of {', '.join(PROVIDERS)}, or PROVIDER/NAME.")
 
@@ -200,10 +199,10 @@ def server_address(settings: Settings, choice: Choice) -> str:
 
 
 def _find_key(provider: str, settings: Settings) -> str:
-    if found := keys.get(provider):
-        return found[0]
     row = PROVIDERS[provider]
-    if row.key == "optional" or settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
+    if found := row.find_key(provider):
+        return found[0]
+    if row.key_optional or settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
         return "none"  # local servers take any key
     raise ModelError(f"there is no key for {provider}", f"Run `surehand auth set {provider}`, or set its variable.")
 

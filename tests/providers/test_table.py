@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import BaseModel
@@ -19,7 +21,6 @@ from surehand.core.model import Message, ModelError, ModelRequest, ThoughtDelta,
 from surehand.core.settings import ModelSettings, ProviderName
 from surehand.models import choose, estimate_cost, make_limits, open_model, server_address
 from surehand.providers.table import PROVIDERS
-from surehand.state.keys import VARIABLES
 from surehand.testing import Says, ScriptedModel, scratch_app
 
 Setup = pytest.MonkeyPatch
@@ -32,29 +33,37 @@ async def look() -> ToolResult:
     return ToolResult(output="a dot", content=(Text("a dot"), Image("aGk=", "image/png")))
 
 
-def test_the_settings_the_table_and_the_keys_name_the_same_providers() -> None:
+def test_the_settings_and_the_table_name_the_same_providers() -> None:
     assert set(get_args(ProviderName)) == set(PROVIDERS)
-    assert all((row.key != "none") == (name in VARIABLES) for name, row in PROVIDERS.items())
 
 
-def test_each_provider_has_the_address_its_vendor_documents(monkeypatch: Setup) -> None:
+def test_the_documentation_has_each_provider_as_its_row_has_it() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "models.md").read_text().splitlines()
+    for name, row in PROVIDERS.items():
+        if not row.server:
+            continue
+        (line,) = [line for line in lines if line.startswith(f"| `{name}` | ")]
+        server = urlsplit(row.server).netloc if "{" not in row.server else ""
+        facts = [
+            server,
+            *re.findall(r"\{(\w+)\}", row.server),
+            row.default,
+            "" if row.key_optional else row.variables[0],
+        ]
+        assert [fact for fact in facts if fact not in line] == [], line
+
+
+def test_an_address_takes_what_it_lacks_from_the_environment(monkeypatch: Setup) -> None:
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://mine.openai.azure.com/")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p")
     monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "us-east1")
-    addresses = {name: server_address(Settings(), choose(Settings(), f"{name}/m")) for name in COMPATIBLE}
-    assert addresses == {
-        "openai": "https://api.openai.com/v1",
-        "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
-        "mistral": "https://api.mistral.ai/v1",
-        "deepseek": "https://api.deepseek.com",
-        "xai": "https://api.x.ai/v1",
-        "openrouter": "https://openrouter.ai/api/v1",
-        "ollama": "http://127.0.0.1:11434/v1",
+    clouds = {
         "azure": "https://mine.openai.azure.com/openai/v1",
         "bedrock": "https://bedrock-mantle.eu-west-1.api.aws/v1",
         "vertex": "https://us-east1-aiplatform.googleapis.com/v1/projects/p/locations/us-east1/endpoints/openapi",
     }
+    assert {name: server_address(Settings(), choose(Settings(), f"{name}/m")) for name in clouds} == clouds
 
 
 def test_what_a_provider_lacks_is_named(monkeypatch: Setup) -> None:
@@ -93,7 +102,7 @@ def test_an_address_that_was_set_for_one_provider_is_not_used_for_another() -> N
 @pytest.mark.parametrize("name", COMPATIBLE)
 async def test_every_compatible_provider_answers_and_calls_tools(name: str, stub: Stub, monkeypatch: Setup) -> None:
     monkeypatch.setenv(f"{name.upper()}_BASE_URL", f"{stub.address}/v1")
-    monkeypatch.setenv(VARIABLES[name][0], "the-key")
+    monkeypatch.setenv(PROVIDERS[name].variables[0], "the-key")
     stub.script = [{"calls": [("call_one", "look", "{}")]}, {"text": "done"}]
     async with scratch_app(tools=[look]) as app:
         outcome = await app.ask("look", model=f"{name}/some-model")
@@ -111,7 +120,7 @@ async def test_every_compatible_provider_answers_and_calls_tools(name: str, stub
 @pytest.mark.parametrize("name", ["bedrock", "vertex"])
 async def test_claude_in_a_cloud_is_asked_by_anthropics_own_client(name: str, stub: Stub, monkeypatch: Setup) -> None:
     monkeypatch.setenv(f"{name.upper()}_BASE_URL", stub.address)
-    monkeypatch.setenv(VARIABLES[name][0], "the-token")
+    monkeypatch.setenv(PROVIDERS[name].variables[0], "the-token")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p")
     monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "us-east1")
@@ -130,7 +139,7 @@ async def body_for(stub: Stub, monkeypatch: Setup, model: str, **own: Any) -> di
     provider = model.partition("/")[0]
     version = "" if provider == "anthropic" else "/v1"
     monkeypatch.setenv(f"{provider.upper()}_BASE_URL", f"{stub.address}{version}")
-    monkeypatch.setenv(VARIABLES[provider][0], "k")
+    monkeypatch.setenv(PROVIDERS[provider].variables[0], "k")
     settings = Settings(model=ModelSettings(**own))
     opened = open_model(settings, choose(settings, model))
     stub.script = [{"text": "ok"}]
@@ -163,7 +172,7 @@ async def test_effort_and_budgets_are_told_in_each_providers_way(stub: Stub, mon
 async def test_thoughts_come_as_pieces_of_their_own(model: str, stub: Stub, monkeypatch: Setup) -> None:
     provider = model.partition("/")[0]
     monkeypatch.setenv(f"{provider.upper()}_BASE_URL", f"{stub.address}{'' if provider == 'anthropic' else '/v1'}")
-    monkeypatch.setenv(VARIABLES[provider][0], "k")
+    monkeypatch.setenv(PROVIDERS[provider].variables[0], "k")
     stub.script = [{"thinking": "hm", "thought": "hm", "text": "yes"}]
     opened = open_model(Settings(), choose(Settings(), model))
     events = [event async for event in opened.stream(ModelRequest("s", (Message("user", "q"),)))]
@@ -360,4 +369,4 @@ def test_ask_with_a_schema_prints_the_value_alone(flag: str, stub: Stub, tmp_pat
 def test_no_key_of_a_provider_reaches_a_command() -> None:
     from surehand.commands.environment import is_secret_name
 
-    assert all(is_secret_name(variable) for variables in VARIABLES.values() for variable in variables)
+    assert all(is_secret_name(variable) for row in PROVIDERS.values() for variable in row.variables)

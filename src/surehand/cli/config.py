@@ -13,7 +13,7 @@ from surehand.files.sanitize import visible
 from surehand.models import choose
 from surehand.policy import trust
 from surehand.policy.trust import Trust, is_trusted
-from surehand.providers.table import PROVIDERS
+from surehand.providers.table import PROVIDERS, Provider
 from surehand.state import keys, locations
 
 
@@ -128,7 +128,7 @@ def run_models(options: Namespace) -> int:
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     choice = choose(settings, options.model)
     served = {name: row for name, row in PROVIDERS.items() if row.server}
-    providers = {name: _find_key_source(name, row.key) for name, row in served.items()}
+    providers = {name: _find_key_source(name, row) for name, row in served.items()}
     clients = {name: _client(name) for name in served}
     rows = [
         (name, where, PROVIDERS[name].default or f"{name}/NAME", clients[name]) for name, where in providers.items()
@@ -141,10 +141,10 @@ def run_models(options: Namespace) -> int:
     return 0
 
 
-def _find_key_source(provider: str, wanted: str) -> str:
+def _find_key_source(name: str, provider: Provider) -> str:
     """Say where a provider's key is."""
-    found = keys.get(provider)
-    return found[1] if found else "no key" if wanted == "needed" else "no key needed"
+    found = provider.find_key(name)
+    return found[1] if found else "no key needed" if provider.key_optional else "no key"
 
 
 def _client(provider: str) -> str:
@@ -158,12 +158,20 @@ def _client(provider: str) -> str:
 
 def configure_auth(parser: ArgumentParser) -> None:
     """Add the options of `auth`."""
+    names = sorted(_key_variables())
     commands = parser.add_subparsers(dest="action", required=True, metavar="set | status | remove")
     for name, about in (("set", "keep a key, read from the terminal or standard input"), ("remove", "forget a key")):
         one = commands.add_parser(name, help=about, allow_abbrev=False)
-        one.add_argument("provider", choices=sorted(keys.VARIABLES))
+        one.add_argument("provider", choices=names)
     status = commands.add_parser("status", help="which keys are set, and where", allow_abbrev=False)
-    status.add_argument("provider", choices=sorted(keys.VARIABLES), nargs="?", help="only this provider")
+    status.add_argument("provider", choices=names, nargs="?", help="only this provider")
+
+
+def _key_variables() -> dict[str, tuple[str, ...]]:
+    """Return the variables of each key there may be: of providers, then of search engines."""
+    from surehand.web.search_engines import KEY_VARIABLES  # lazy: search_engines, 90 ms; only for `auth`
+
+    return {**{name: row.variables for name, row in PROVIDERS.items() if row.variables}, **KEY_VARIABLES}
 
 
 def run_auth(options: Namespace) -> int:
@@ -175,12 +183,12 @@ def run_auth(options: Namespace) -> int:
         case "remove":
             gone = keys.remove(options.provider)
             text = f"removed from {', '.join(gone)}" if gone else "no key was kept"
-            if left := keys.get(options.provider):
+            if left := keys.get(options.provider, _key_variables()[options.provider]):
                 text += f"; {left[1]} is still set in the environment, and is yours to unset"
             render.facts(options, {"provider": options.provider, "removed": gone, "left": left and left[1]}, text)
         case _:
-            names = [options.provider] if options.provider else list(keys.VARIABLES)
-            rows = {name: (found[1] if (found := keys.get(name)) else None) for name in names}
+            shown = {name: given for name, given in _key_variables().items() if options.provider in (None, name)}
+            rows = {name: (found[1] if (found := keys.get(name, given)) else None) for name, given in shown.items()}
             render.facts(options, rows, render.table((name, where or "no key") for name, where in rows.items()))
     return 0
 

@@ -1,8 +1,7 @@
 """The table of providers: one row says all that choosing and opening a model needs to know of each.
 
-A new provider that speaks OpenAI's protocol is a row here, its name in `ProviderName` of `core.settings`, and,
-where it takes a key, the key's variables in `state.keys`. One with a protocol of its own is also a `Model`
-(`core.model`), mostly a `ServedModel` (`server`) with `stream`.
+A new provider that speaks OpenAI's protocol is a row here, and its name in `ProviderName` of `core.settings`. One with
+a protocol of its own is also a `Model` (`core.model`), mostly a `ServedModel` (`server`) with `stream`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any, Final, Literal
 
 from surehand.core.frozen import frozen
 from surehand.core.model import ModelError
+from surehand.state import keys
 
 _OPENAI: Final = "surehand.providers.openai:OpenAIModel"
 _VARIABLE: Final = re.compile(r"\{([A-Z_]+)\}")
@@ -52,7 +52,10 @@ class Provider:
     """The suffix by which the name of a model of its own is recognised."""
     package: str = ""
     """The client library it needs, which the extra of that name installs (`local`: see `cli.config`)."""
-    key: Literal["needed", "optional", "none"] = "needed"
+    variables: tuple[str, ...] = ()
+    """The variables its key may stand in; none for one that takes no key."""
+    key_optional: bool = False
+    """Whether it answers without a key, or by other credentials."""
     found_by_key: bool = False
     """Whether a key that is set makes it the model used where none is named."""
     claude: str = ""
@@ -66,6 +69,10 @@ class Provider:
         path = self.claude if self.claude and "claude" in model else self.path
         module, _, name = path.partition(":")
         return getattr(import_module(module), name)
+
+    def find_key(self, name: str) -> tuple[str, str] | None:
+        """Return (key, where it came from), or None when there is none."""
+        return keys.get(name, self.variables)
 
     def address(self, name: str, variables: Mapping[str, str] | None = None) -> str:
         """Return its server's address; raise ModelError that names a variable which is not set."""
@@ -86,6 +93,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="claude-sonnet-5-5",
         server="https://api.anthropic.com",
         prefix=("claude",),
+        variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         package="anthropic",
         found_by_key=True,
         prices="anthropic",
@@ -96,6 +104,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="gpt-5-mini",
         server="https://api.openai.com/v1",
         prefix=("gpt-", "o1", "o3", "o4", "chatgpt-", "codex-", "ft:"),
+        variables=("OPENAI_API_KEY",),
         package="openai",
         found_by_key=True,
         prices="openai",
@@ -106,6 +115,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="gemini-2.5-flash",
         server="https://generativelanguage.googleapis.com/v1beta/openai",
         prefix=("gemini",),
+        variables=("GEMINI_API_KEY",),
         package="openai",
         found_by_key=True,
         prices="google",
@@ -117,6 +127,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="mistral-large-latest",
         server="https://api.mistral.ai/v1",
         prefix=("mistral",),
+        variables=("MISTRAL_API_KEY",),
         package="openai",
         found_by_key=True,
         prices="mistral",
@@ -128,6 +139,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="deepseek-chat",
         server="https://api.deepseek.com",
         prefix=("deepseek",),
+        variables=("DEEPSEEK_API_KEY",),
         package="openai",
         found_by_key=True,
         prices="deepseek",
@@ -139,6 +151,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="grok-4",
         server="https://api.x.ai/v1",
         prefix=("grok",),
+        variables=("XAI_API_KEY",),
         package="openai",
         found_by_key=True,
         prices="x-ai",
@@ -148,6 +161,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         title="OpenRouter",
         default="openrouter/auto",
         server="https://openrouter.ai/api/v1",
+        variables=("OPENROUTER_API_KEY",),
         package="openai",
         found_by_key=True,
         prices="openrouter",
@@ -157,14 +171,16 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         _OPENAI,
         title="Ollama",
         server="http://127.0.0.1:11434/v1",
+        variables=("OLLAMA_API_KEY",),
         package="openai",
-        key="optional",
+        key_optional=True,
         quirks=Quirks("max_tokens"),
     ),
     "azure": Provider(
         _OPENAI,
         title="Azure OpenAI",
         server="{AZURE_OPENAI_ENDPOINT}/openai/v1",
+        variables=("AZURE_OPENAI_API_KEY",),
         package="openai",
         prices="azure",
     ),
@@ -172,8 +188,9 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         _OPENAI,
         title="Amazon Bedrock",
         server="https://bedrock-mantle.{AWS_REGION}.api.aws/v1",
+        variables=("AWS_BEARER_TOKEN_BEDROCK",),
         package="openai",
-        key="optional",
+        key_optional=True,
         claude="surehand.providers.anthropic:BedrockClaude",
         prices="aws",
     ),
@@ -183,14 +200,15 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         default="google/gemini-2.5-flash",
         server="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
         "/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi",
+        variables=("VERTEX_ACCESS_TOKEN",),
         package="openai",
-        key="optional",
+        key_optional=True,
         claude="surehand.providers.anthropic:VertexClaude",
         prices="google",
         quirks=Quirks("max_tokens"),
     ),
-    "local": Provider("surehand.providers.openai:LocalModel", suffix=".gguf", package="xllamacpp", key="none"),
-    "offline": Provider("surehand.providers.offline:OfflineModel", default="offline", key="none"),
+    "local": Provider("surehand.providers.openai:LocalModel", suffix=".gguf", package="xllamacpp"),
+    "offline": Provider("surehand.providers.offline:OfflineModel", default="offline"),
 }
 """In the order in which a key is looked for."""
 FOUND_BY_KEY: Final = tuple(name for name, provider in PROVIDERS.items() if provider.found_by_key)

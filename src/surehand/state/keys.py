@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from typing import Any, Final, cast
@@ -16,28 +16,12 @@ from surehand.core.errors import StateError
 from surehand.state import locations
 from surehand.state.files import write_private_json
 
-VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-    "openai": ("OPENAI_API_KEY",),
-    "gemini": ("GEMINI_API_KEY",),
-    "mistral": ("MISTRAL_API_KEY",),
-    "deepseek": ("DEEPSEEK_API_KEY",),
-    "xai": ("XAI_API_KEY",),
-    "openrouter": ("OPENROUTER_API_KEY",),
-    "ollama": ("OLLAMA_API_KEY",),
-    "azure": ("AZURE_OPENAI_API_KEY",),
-    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
-    "vertex": ("VERTEX_ACCESS_TOKEN",),
-    "brave": ("BRAVE_API_KEY",),
-    "google": ("GOOGLE_API_KEY",),
-}
-"""Providers that take a key, and the variables it may stand in."""
 _SERVICE: Final = "surehand"
 
 
-def get(provider: str) -> tuple[str, str] | None:
-    """Return (key, where it came from), or None when there is none."""
-    for variable in VARIABLES.get(provider, ()):
+def get(provider: str, variables: Iterable[str]) -> tuple[str, str] | None:
+    """Return (key, where it came from: one of `variables`, or where it is kept), or None when there is none."""
+    for variable in variables:
         if key := os.environ.get(variable, "").strip():
             return key, variable
     return _find(provider)
@@ -45,8 +29,6 @@ def get(provider: str) -> tuple[str, str] | None:
 
 def put(provider: str, key: str) -> str:
     """Keep a key and return where: the keyring where there is one, otherwise the private file."""
-    if provider not in VARIABLES:
-        raise StateError(f"{provider!r} takes no key; those that do are {', '.join(VARIABLES)}")
     key = key.strip()
     if not key or any(character.isspace() or not character.isprintable() for character in key):
         raise StateError("a key is one word of printable characters; nothing was stored")

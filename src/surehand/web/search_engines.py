@@ -165,11 +165,15 @@ HOW_TO: Final = (
 )
 
 
+KEY_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {"brave": ("BRAVE_API_KEY",), "google": ("GOOGLE_API_KEY",)}
+"""Engines that take a key, and the variables it may stand in."""
+
+
 def choose(web: WebSettings) -> Engine:
     """Return the engine the user has set up; raise ToolFailure that says how to, when there is none."""
     name = web.search_backend
     if name is None:
-        chosen = ("searxng", web.searxng_url), ("brave", keys.get("brave")), ("google", web.google_engine)
+        chosen = ("searxng", web.searxng_url), ("brave", find_key("brave")), ("google", web.google_engine)
         name = next((each for each, set_up in chosen if set_up), None)
     if name is None:
         raise ToolFailure("no search engine is set up", code="tool_unavailable", hint=HOW_TO)
@@ -209,10 +213,15 @@ _MAKERS: Final[Mapping[str, Callable[[WebSettings], Engine]]] = {
 }
 
 
+def find_key(name: str) -> tuple[str, str] | None:
+    """Return (key, where it came from) of an engine, or None when there is none."""
+    return keys.get(name, KEY_VARIABLES.get(name, ()))
+
+
 def _key(name: str) -> str:
-    found = keys.get(name)
+    found = find_key(name)
     if found is None:
-        places = ", ".join(keys.VARIABLES[name])
+        places = ", ".join(KEY_VARIABLES[name])
         raise _incomplete(name, f"there is no key for it ({places} or `surehand auth set {name}`)")
     return found[0]
 
@@ -227,7 +236,7 @@ def web_status(web: WebSettings) -> dict[str, Any]:
         engine, problem = choose(web).name, ""
     except ToolFailure as failure:
         engine, problem = web.search_backend, failure.message
-    found = keys.get(engine or "")
+    found = find_key(engine or "")
     return {
         "search_engine": engine,
         "search_problem": problem,
