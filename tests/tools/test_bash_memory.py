@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -158,7 +161,21 @@ async def test_a_report_that_cannot_be_read_ends_the_shell(sh: Remembering) -> N
     await sh("BASH_XTRACEFD=1; kept=1")
     result = await sh("set -x; true")
     assert "its variables are gone" in result.output
-    assert (await sh("echo [$kept]")).data["stdout"] == "[]\n"
+    after = await sh("echo [$kept]")
+    assert after.data["stdout"] == "[]\n"
+    assert "variables are gone" not in after.output  # said once
+
+
+async def test_a_shell_that_was_killed_between_two_commands_is_not_replaced_in_silence(sh: Remembering) -> None:
+    await sh("kept=1")
+    shell, _ = await sh.app.session.keep(SHELLS).shell_with_memory()
+    os.kill(shell._run.supervisor_pid, signal.SIGKILL)  # pyright: ignore[reportPrivateUsage]
+    async with asyncio.timeout(60):
+        while shell.alive:
+            await asyncio.sleep(0.01)
+    result = await sh("echo [$kept]")
+    assert result.data["stdout"] == "[]\n"
+    assert "its variables are gone" in result.output
 
 
 async def test_a_directory_left_in_an_earlier_command_is_not_known(sh: Remembering) -> None:

@@ -299,6 +299,8 @@ class ShellWithMemory:
         self._at_first: frozenset[str] | None = None
         self.memory = Memory()
         """The state of the shell that changes what later commands mean."""
+        self.end_is_known = False
+        """Whether the result of a command said that the shell ended with it."""
         self.may_lie = False
         """Whether a function may stand in for what the shell tells its memory by."""
         orders, self._orders = os.pipe()

@@ -44,6 +44,7 @@ _RENEWED: Final = (
     "the shell was started anew before this command, because what the sandbox has to cover changed: "
     "its variables are gone"
 )
+_GONE: Final = "the shell had ended since the command before, and this is a new one: its variables are gone"
 
 _NO_FILES: Final = ("/dev", "/proc", "/sys")
 REST_S: Final = 60.0
@@ -138,7 +139,7 @@ class Shells:
             raise ToolFailure("there is no persistent shell on this system", code="tool_unavailable")
         if self._memory is None or not self._memory.alive or self._memory.launcher is not launcher:
             if self._memory is not None:
-                note = _RENEWED if self._memory.alive else ""
+                note = _RENEWED if self._memory.alive else "" if self._memory.end_is_known else _GONE
                 await self._memory.close()
             folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
             environment = self.environment("shell")

@@ -270,6 +270,7 @@ async def _in_memory(
         )
     outcome.ended = step.ended
     if not step.cwd:
+        shell.end_is_known = True
         outcome.note = "the shell ended with this command: its variables are gone, the next command starts a new one"
     elif step.cwd != session.cwd:
         if inside(step.cwd, session.roots):
