@@ -1,6 +1,7 @@
 """The fault run: kill or fail any system call of any thread or child of the whole program, and check what must hold.
 
-Driven by a seed through `call`, commands, the command line and closing. Afterwards: every file has its old or its new
+Driven by a seed through `call`, every tool that changes files, commands of each kind, a dry run, a batch, a server's
+tool, a rewind, the command line and closing. Afterwards: every file has its old or its new
 bytes; every ok has its undo, with the old content; an answer that says nothing was changed is true; the audit verifies;
 nothing is left behind, neither files nor processes; the next session works.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import os
 import random
@@ -17,17 +19,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.faults import tracing
-from tests.faults.tracing import KILL, KILL_CALLER, Call, Decision
+from tests.faults.tracing import KILL, KILL_CALLER, SHORT, Call, Decision, Traced
 
-from surehand import Settings, Surehand
+from surehand import Settings, Surehand, ToolCall, ToolResult
 from surehand.cli.main import main as command_line
+from surehand.core.settings import McpServerSettings, ToolSettings
 from surehand.engine.audit import verify
+from surehand.history.change_logs import RESERVE, RESERVED_BYTES
 from surehand.history.history import HISTORY
+from surehand.policy.approvals.question import Answer, Question
+from surehand.providers.scripted import ScriptedModel
 from surehand.state import locations
 from surehand.testing import Says
 
@@ -35,7 +42,11 @@ pytestmark = pytest.mark.skipif(not tracing.available(), reason="no child can be
 
 SMALL: Final = b"one\ntwo\nthree\n"
 LARGE: Final = b"".join(b"line %d of a file that is linked into the store\n" % n for n in range(4000))
-START: Final = {"small.txt": SMALL, "large.txt": LARGE, "doomed.txt": b"doomed\n", "new.txt": None, "made.txt": None}
+BOOK: Final = b"""{"cells": [{"cell_type": "code", "id": "a", "metadata": {}, "outputs": [], "execution_count": null,
+"source": ["print(1)"]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+"""
+START: Final = {"small.txt": SMALL, "large.txt": LARGE, "doomed.txt": b"doomed\n", "book.ipynb": BOOK, "new.txt": None,
+                "made.txt": None}  # fmt: skip
 
 _ROOM = {"write", "pwrite64", "writev", "openat", "mkdir", "mkdirat", "link", "linkat", "rename", "renameat", "fsync",
          "fdatasync", "fallocate", "ftruncate", "symlinkat", "sendfile", "copy_file_range"}  # fmt: skip
@@ -45,11 +56,75 @@ _DESCRIPTORS = {"openat", "open", "openat2", "socket", "socketpair", "pipe2", "d
                 "memfd_create", "accept4"}  # fmt: skip
 _WAITS = {"read", "write", "writev", "pwrite64", "openat", "fsync", "flock", "wait4", "epoll_wait", "rename",
           "renameat", "unlink", "unlinkat", "link", "linkat"}  # fmt: skip
-FAULTS: Final[dict[str, tuple[int, set[str]]]] = {
-    "ENOSPC": (errno.ENOSPC, _ROOM),
-    "EIO": (errno.EIO, _DEVICE),
-    "EMFILE": (errno.EMFILE, _DESCRIPTORS),
-    "EINTR": (errno.EINTR, _WAITS),
+_TAKE_ROOM = {"write", "pwrite64", "writev", "fallocate", "mkdir", "mkdirat", "copy_file_range", "sendfile"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens at a point, and at which system calls there are points."""
+
+    decision: Decision
+    names: frozenset[str] | None = None
+    """None: any call."""
+    children: bool = False
+    """Whether only calls of children count."""
+    on_files: bool = False
+    """Whether only calls on files count: no pipe and no socket does so."""
+    lasting: bool = False
+    """Whether the disk is full from the point on, but for the room that was set aside and is given back."""
+
+    def size(self, whole: Traced) -> int:
+        """Return how many points there are at the most in a run."""
+        if self.children:
+            return whole.child_calls
+        return sum(count for name, count in whole.names.items() if self.names is None or name in self.names)
+
+    def at(self, point: int, report: str) -> Callable[[Call], Decision]:
+        """Return who decides that it happens at a point; what the program reports is on another disk."""
+        seen = room = 0
+
+        def decide(call: Call) -> Decision:
+            nonlocal seen, room
+            if self.lasting and seen >= point and call.name in ("unlink", "unlinkat"):
+                room += RESERVED_BYTES if call.text(call.name == "unlinkat").endswith(RESERVE) else 0
+            if (self.names is not None and call.name not in self.names) or (self.children and call.is_main):
+                return None
+            if self.on_files and not call.name.startswith("mkdir") and call.file() in ("", report):
+                return None
+            seen += 1
+            if seen < point or (seen > point and not self.lasting):
+                return None
+            if self.lasting and (needed := _room_for(call)) <= room:
+                room -= needed
+                return None
+            return self.decision
+
+        return decide
+
+
+def _room_for(call: Call) -> int:
+    """Return how much more a file takes after a write to it."""
+    if call.name == "fallocate":
+        return call.args[3]
+    if call.name not in ("write", "pwrite64"):
+        return 4096
+    try:
+        size = os.stat(f"/proc/{call.thread}/fd/{call.args[0]}").st_size
+    except OSError:
+        size = 0
+    return max(call.args[3] + call.args[2] - size, 0) if call.name == "pwrite64" else call.args[2]
+
+
+FAULTS: Final = {
+    "kill": Fault(KILL),
+    "kill a child": Fault(KILL_CALLER, children=True),
+    "ENOSPC": Fault(errno.ENOSPC, frozenset(_ROOM)),
+    "EDQUOT": Fault(errno.EDQUOT, frozenset(_ROOM), on_files=True),
+    "EIO": Fault(errno.EIO, frozenset(_DEVICE)),
+    "EMFILE": Fault(errno.EMFILE, frozenset(_DESCRIPTORS)),
+    "EINTR": Fault(errno.EINTR, frozenset(_WAITS)),
+    "short write": Fault(SHORT, frozenset({"write", "pwrite64"}), on_files=True),
+    "full disk": Fault(errno.ENOSPC, frozenset(_TAKE_ROOM), on_files=True, lasting=True),
 }
 
 NO_NEW_PRIVS: Final = 38
@@ -63,8 +138,10 @@ class Step:
     tool: str
     args: dict[str, Any]
     after: dict[str, bytes | None] = field(default_factory=dict[str, "bytes | None"])
-    midway: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    midway: dict[str, bytes | None] = field(default_factory=dict[str, "bytes | None"])
     """What a shell that is killed between two system calls of its own leaves: no tool of ours writes in such steps."""
+    turn: bool = False
+    """Whether a model makes the call in a turn of its own, which is not told what came of it."""
 
 
 EDITED: Final = LARGE.replace(b"line 2000 of", b"LINE 2000 of")
@@ -84,15 +161,106 @@ FILES: Final = (
     ),
     Step("Undo", {"last": 2}, {"small.txt": SMALL, "large.txt": LARGE}),
 )
+
+
+def blob_id(data: bytes) -> str:
+    """Return what git calls a content."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+MORE: Final = SMALL + b"more\n"
+_ALL: Final = "echo made > made.txt && rm doomed.txt && echo more >> small.txt"
+_CHANGED: Final[dict[str, bytes | None]] = {"made.txt": b"made\n", "doomed.txt": None, "small.txt": MORE}
+_AS_BEFORE: Final[dict[str, bytes | None]] = {"made.txt": None, "doomed.txt": b"doomed\n", "small.txt": SMALL}
 COMMAND: Final = (
-    Step(
-        "Bash",
-        {"command": "echo made > made.txt; rm doomed.txt; echo more >> small.txt"},
-        {"made.txt": b"made\n", "doomed.txt": None, "small.txt": SMALL + b"more\n"},
-        {"made.txt": b""},
-    ),
-    Step("Undo", {}, {"made.txt": None, "doomed.txt": b"doomed\n", "small.txt": SMALL}),
+    Step("Bash", {"command": _ALL}, _CHANGED, {"made.txt": b""}),
+    Step("Undo", {}, _AS_BEFORE),
 )
+SHELL: Final = (
+    Step("Bash", {"command": "x=made"}),
+    Step("Bash", {"command": "echo ${x:?} > made.txt"}, {"made.txt": b"made\n"}, {"made.txt": b""}),
+    Step("Bash", {"command": "rm doomed.txt && echo more >> small.txt"}, {"doomed.txt": None, "small.txt": MORE}),
+    Step("Undo", {"last": 2}, _AS_BEFORE),
+)
+BACKGROUND: Final = (
+    Step("Bash", {"command": _ALL, "run_in_background": True}, midway={"made.txt": b""}),
+    Step("TaskOutput", {}, _CHANGED),
+    Step("Undo", {}, _AS_BEFORE),
+)
+DRY_RUN: Final = (
+    Step("dry run", {"command": _ALL}),
+    Step("Bash", {"command": _ALL}, _CHANGED),
+    Step("Undo", {}, _AS_BEFORE),
+    Step("Redo", {}, _CHANGED),
+)
+PATCH: Final = f"""diff --git a/small.txt b/small.txt
+index {blob_id(SMALL)}..{blob_id(SMALL.replace(b"two", b"2"))} 100644
+--- a/small.txt
++++ b/small.txt
+@@ -1,3 +1,3 @@
+ one
+-two
++2
+ three
+diff --git a/doomed.txt b/doomed.txt
+deleted file mode 100644
+index {blob_id(b"doomed" + bytes([10]))}..{"0" * 40}
+--- a/doomed.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-doomed
+diff --git a/new.txt b/new.txt
+new file mode 100644
+index {"0" * 40}..{blob_id(b"new" + bytes([10]))}
+--- /dev/null
++++ b/new.txt
+@@ -0,0 +1 @@
++new
+"""
+_PATCHED: Final = {"small.txt": SMALL.replace(b"two", b"2"), "doomed.txt": None, "new.txt": b"new\n"}
+TOOLS: Final = (
+    Step("Read", {"file_path": "large.txt", "limit": 2}),
+    Step(
+        "MultiEdit",
+        {
+            "file_path": "large.txt",
+            "edits": [
+                {"old_string": "line 2000 of", "new_string": "line Two thousand of"},
+                {"old_string": "line Two thousand of", "new_string": "LINE 2000 of"},
+            ],
+        },
+        {"large.txt": EDITED},
+    ),
+    Step("Read", {"file_path": "book.ipynb"}),
+    Step(
+        "NotebookEdit",
+        {"notebook_path": "book.ipynb", "cell_id": "a", "new_source": "print(2)"},
+        {"book.ipynb": BOOK.replace(b"print(1)", b"print(2)")},
+    ),
+    Step("ApplyPatch", {"patch": PATCH}, _PATCHED),
+    Step("Undo", {"last": 2}, {name: START[name] for name in ("book.ipynb", "small.txt", "doomed.txt", "new.txt")}),
+    Step("Redo", {}, {"book.ipynb": BOOK.replace(b"print(1)", b"print(2)"), **_PATCHED}),
+)
+SERVER: Final = (
+    Step("rough:echo", {"text": "hello"}),
+    FILES[0],
+    Step("rough:echo", {"text": "again"}),
+    Step("Undo", {}, {"new.txt": None}),
+)
+BATCH: Final = (
+    FILES[0],
+    Step("Read", {"file_path": "large.txt", "limit": 2}),
+    Step("Bash", {"command": "rm doomed.txt"}, {"doomed.txt": None}),
+    Step("Write", {"file_path": "made.txt", "content": "made\n"}, {"made.txt": b"made\n"}),
+    Step("Glob", {"pattern": "*.txt"}),
+)
+TURNS: Final = (
+    Step(FILES[0].tool, FILES[0].args, FILES[0].after, turn=True),
+    Step("Bash", {"command": "rm doomed.txt"}, {"doomed.txt": None}, turn=True),
+    Step("rewind", {"to": 1}, {"new.txt": None, "doomed.txt": b"doomed\n"}),
+)
+BACK: Final = ("Undo", "Redo", "rewind")
+"""Steps that are about what was made before them, whatever that was."""
 
 
 @dataclass
@@ -128,22 +296,65 @@ class Scene:
         return [json.loads(line) for line in lines]
 
 
-def through_calls(scene: Scene, steps: tuple[Step, ...]) -> None:
-    """Run a scenario through `call`, reporting each answer as it comes."""
+class Applies:
+    """An approver that has every command run on a copy first, and answers with that."""
+
+    async def ask(self, question: Question) -> Answer:
+        shown = await question.try_first() if question.try_first is not None else None
+        return Answer("once", dry_run=shown.dry_run.id if shown is not None and shown.dry_run else None)
+
+
+def through_calls(scene: Scene, steps: tuple[Step, ...], *, at_once: int = 0, **options: Any) -> None:
+    """Run a scenario through `call`, the first so many steps at once, reporting each answer as it comes."""
     scene.enter()
     report = os.open(scene.report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    given: dict[str, Any] = {"approver": Says("once"), "settings": Settings(), **options}
+
+    def note(number: int, result: ToolResult) -> None:
+        answer = {"step": number, "ok": result.ok, "output": result.output}
+        answer["change"] = result.undo.change_id if result.undo else None
+        os.write(report, json.dumps(answer).encode() + b"\n")
 
     async def run() -> None:
-        async with Surehand(
-            scene.workspace, session="work", approver=Says("once"), settings=Settings(), plugins=False
-        ) as app:
-            for number, step in enumerate(steps):
-                result = await app.call(step.tool, step.args)
-                answer = {"step": number, "ok": result.ok, "output": result.output}
-                answer["change"] = result.undo.change_id if result.undo else None
-                os.write(report, json.dumps(answer).encode() + b"\n")
+        async with Surehand(scene.workspace, session="work", plugins=False, **given) as app:
+            talk = app.conversation(ScriptedModel(*_script(steps))) if any(step.turn for step in steps) else None
+            calls = [ToolCall(step.tool, step.args) for step in steps[:at_once]]
+            for number, result in enumerate(await app.run_calls(calls) if calls else ()):
+                note(number, result)
+            task_id = ""
+            for number, step in enumerate(steps[at_once:], at_once):
+                if step.turn and talk is not None:
+                    await talk.ask(f"turn {number}")
+                    continue
+                result = await _make(app, step, task_id)
+                task_id = str(result.data.get("task_id", task_id)) if isinstance(result.data, dict) else task_id
+                note(number, result)
 
     asyncio.run(run())
+
+
+def _script(steps: tuple[Step, ...]) -> list[Any]:
+    return [each for step in steps if step.turn for each in ([(step.tool, step.args)], "done")]
+
+
+async def _make(app: Surehand, step: Step, task_id: str) -> ToolResult:
+    match step.tool:
+        case "ApplyPatch":
+            return await app.apply_patch(**step.args)
+        case "rewind":
+            return await app.rewind(**step.args)
+        case "dry run":
+            return await app.dry_run("Bash", step.args)
+        case "TaskOutput":
+            while (result := await app.call("TaskOutput", {"id": task_id})).ok:
+                if result.data["status"] == "done":
+                    return result
+                if result.data["status"] != "in_progress":
+                    return ToolResult(ok=False, output=result.output)
+                await asyncio.sleep(0.01)
+            return result
+        case tool:
+            return await app.call(tool, step.args)
 
 
 def through_the_command_line(scene: Scene, steps: tuple[Step, ...]) -> None:
@@ -154,11 +365,25 @@ def through_the_command_line(scene: Scene, steps: tuple[Step, ...]) -> None:
         command_line([*words, "--session", "work", "--allow", "Undo", "--cwd", str(scene.workspace)])
 
 
+_PERSISTENT: Final = Settings(tools={"Bash": ToolSettings(custom={"persistent": True})})
+_ROUGH: Final = {
+    "rough": McpServerSettings(
+        command=sys.executable, args=("-S", str(Path(__file__).parents[1] / "mcp/rough_server.py"))
+    )
+}
 DOORS: Final[dict[str, tuple[Callable[[Scene, tuple[Step, ...]], None], tuple[Step, ...]]]] = {
     "call": (through_calls, FILES),
     "command": (through_calls, COMMAND),
     "command line": (through_the_command_line, FILES[:3]),
+    "tools": (through_calls, TOOLS),
+    "persistent shell": (partial(through_calls, settings=_PERSISTENT), SHELL),
+    "background": (through_calls, BACKGROUND),
+    "dry run": (partial(through_calls, approver=Applies()), DRY_RUN),
+    "batch": (partial(through_calls, at_once=len(BATCH)), BATCH),
+    "server": (partial(through_calls, mcp_servers=_ROUGH), SERVER),
+    "rewind": (through_calls, TURNS),
 }
+OTHERS: Final = ("persistent shell", "background", "dry run", "batch", "server", "rewind")
 
 
 def _warm_up(scene: Scene, door: str) -> None:
@@ -180,41 +405,38 @@ class Run:
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
         self._random = random.Random(seed)
-        self._sizes: dict[str, Counter[str]] = {}
+        self._whole: dict[str, Traced] = {}
         self.counts: Counter[str] = Counter()
 
     def point(self, door: str) -> None:
         """Make one fault somewhere in a run through a door, and check."""
         act, steps = DOORS[door]
-        if door not in self._sizes:
-            _warm_up(self._scene(), door)
-            whole = tracing.trace(lambda: act(self._scene(), steps))
+        if door not in self._whole:
+            _warm_up(self.scene(), door)
+            whole = self._whole[door] = tracing.trace(lambda: act(self.scene(), steps))
             assert whole.status == 0, f"without any fault the run through {door} ended with {whole.status}"
-            self._sizes[door] = whole.names
-        fault = self._random.choice([KILL, KILL, KILL, *FAULTS])
-        number, names = FAULTS.get(fault, (0, set[str]()))
-        size = sum(count for name, count in self._sizes[door].items() if not names or name in names)
+        name = self._random.choice(["kill", "kill", *FAULTS])
+        size = FAULTS[name].size(self._whole[door])
         # The last part of a run is its closing; a third of all points lie there.
         first = size * 2 // 3 if self._random.random() < 0.33 else 1
-        at, seen = self._random.randint(first, size), 0
+        self.fault(door, name, self._random.randint(first, max(size, 1)))
 
-        def decide(call: Call) -> Decision:
-            nonlocal seen
-            seen += not names or call.name in names
-            return None if seen != at else KILL if fault == KILL else number
-
-        scene = self._scene()
-        traced = tracing.trace(lambda: act(scene, steps), decide)
-        where = f"{door}, {traced.hit or 'no fault'} ({at} of {size})"
-        self.counts[f"{door}: {fault}"] += bool(traced.hit)
+    def fault(self, door: str, name: str, point: int) -> None:
+        """Make one fault at a point of a run through a door, and check."""
+        (act, steps), fault = DOORS[door], FAULTS[name]
+        scene = self.scene()
+        traced = tracing.trace(
+            lambda: act(scene, steps), fault.at(point, str(scene.report)), lasting=fault.lasting, patience_s=60
+        )
+        self.counts[f"{door}: {name}"] += bool(traced.hit)
         try:
             assert traced.left == 0, "processes were left behind"
             check(scene, steps)
         except BaseException as problem:
-            problem.add_note(f"after {where}; answers: {scene.told()}")
+            problem.add_note(f"after {door}, {name} {point}: {traced.hit or 'no fault'}; answers: {scene.told()}")
             raise
 
-    def _scene(self) -> Scene:
+    def scene(self) -> Scene:
         shutil.rmtree(self._folder, ignore_errors=True)
         return Scene(self._folder)
 
@@ -235,27 +457,31 @@ def check(scene: Scene, steps: tuple[Step, ...]) -> None:
 async def _check(scene: Scene, steps: tuple[Step, ...]) -> None:
     async with Surehand(scene.workspace, session="after", approver=Says("once"), settings=Settings()) as app:
         history = app.session.keep(HISTORY)
-        before = dict(START)
+        ever = {name: {data} for name, data in START.items()}
         possible: dict[str, set[bytes | None]] = {name: {data} for name, data in START.items()}
         answers = {each["step"]: each for each in scene.told()}
         for number, step in enumerate(steps):
-            answer = answers.get(number)
-            if step.tool == "Undo" and not all(answers.get(each, {}).get("ok") for each in range(number)):
-                step = Step("Undo", {}, {})  # it takes back what there is: any of the steps that were made
-                for name, data in START.items():
+            answer, before = answers.get(number), {name: {*data} for name, data in possible.items()}
+            made = all(answers.get(each, {"ok": steps[each].turn}).get("ok") for each in range(number))
+            if step.tool in BACK and not made:
+                step = Step(step.tool, {}, {})  # it is about what there is: any of the steps that were made
+                for name, data in ever.items():
+                    possible[name] |= data
+            for name, data in [*step.after.items(), *step.midway.items()]:
+                possible[name].add(data)
+                ever[name].add(data)
+            if step.args.get("run_in_background"):  # it may be anywhere in what it does, or be ended there
+                for name, data in steps[number + 1].after.items():
                     possible[name].add(data)
-            for name, data in step.after.items():
-                possible[name].add(data)
-            for name, data in step.midway.items():
-                possible[name].add(data)
+                    ever[name].add(data)
             if answer is not None and answer["ok"] and answer["change"] and step.after:
                 change = history.change(answer["change"])
                 assert change is not None, f"step {number} was ok and is not in the history"
                 for each in change.files:
                     kept = history.content(each.before.digest) if each.before.digest else None
-                    assert kept == before[os.path.basename(each.path)], f"the old content of {each.path} is lost"
+                    assert not each.before.digest or kept is not None, f"the old content of {each.path} is lost"
+                    assert kept in before[os.path.basename(each.path)], f"the old content of {each.path} is another"
             if answer is not None and answer["ok"]:
-                before |= step.after
                 for name, data in step.after.items():
                     possible[name] = {data}
         _check_files(scene, possible)
@@ -294,9 +520,11 @@ def run_points(folder: Path, seed: int, points: dict[str, int]) -> Counter[str]:
 @pytest.mark.parametrize(
     ("seed", "door", "count"),
     [
-        *((seed, "call", 40) for seed in range(1, 5)),
-        *((seed, "command", 12) for seed in range(5, 7)),
-        *((seed, "command line", 8) for seed in range(7, 9)),
+        *((seed, "call", 30) for seed in range(1, 4)),
+        *((seed, "tools", 20) for seed in range(4, 6)),
+        *((seed, "command", 12) for seed in range(6, 8)),
+        *((seed, "command line", 8) for seed in range(8, 10)),
+        *((10 + at, door, 5) for at, door in enumerate(OTHERS)),
     ],
 )
 def test_no_fault_at_any_system_call_breaks_a_promise(tmp_path: Path, seed: int, door: str, count: int) -> None:
@@ -307,8 +535,8 @@ def test_no_fault_at_any_system_call_breaks_a_promise(tmp_path: Path, seed: int,
 def test_a_read_of_the_history_that_fails_once_costs_none_of_it(tmp_path: Path) -> None:
     act, steps = DOORS["call"]
     run = Run(tmp_path / "scene", seed=0)
-    _warm_up(run._scene(), "call")
-    reads = tracing.trace(lambda: act(run._scene(), steps)).names["pread64"]
+    _warm_up(run.scene(), "call")
+    reads = tracing.trace(lambda: act(run.scene(), steps)).names["pread64"]
     for at in range(1, reads + 1, 5):
         seen = 0
 
@@ -317,7 +545,7 @@ def test_a_read_of_the_history_that_fails_once_costs_none_of_it(tmp_path: Path) 
             seen += call.name == "pread64"
             return errno.EIO if call.name == "pread64" and seen == at else None
 
-        scene = run._scene()
+        scene = run.scene()
         tracing.trace(lambda scene=scene: act(scene, steps), decide)
         check(scene, steps)
 
@@ -327,7 +555,9 @@ def test_a_read_of_the_history_that_fails_once_costs_none_of_it(tmp_path: Path) 
 def test_thousands_of_faults_break_no_promise(
     tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
-    counts = run_points(tmp_path, seed, {"call": 58, "command": 28, "command line": 14})
+    counts = run_points(
+        tmp_path, seed, {"call": 24, "command": 16, "command line": 8, "tools": 16} | dict.fromkeys(OTHERS, 6)
+    )
     record_property("counted", dict(counts))
     assert counts.total() == 100, counts
 
@@ -335,8 +565,8 @@ def test_thousands_of_faults_break_no_promise(
 def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path: Path) -> None:
     act, steps = DOORS["command"]
     run = Run(tmp_path / "scene", seed=0)
-    _warm_up(run._scene(), "command")
-    opened = tracing.trace(lambda: act(run._scene(), steps)).names["openat"]
+    _warm_up(run.scene(), "command")
+    opened = tracing.trace(lambda: act(run.scene(), steps)).names["openat"]
     for at in range(opened - 90, opened - 50, 2):  # about where what the command changed is read
         seen = 0
 
@@ -345,7 +575,7 @@ def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path:
             seen += call.name == "openat"
             return errno.EMFILE if call.name == "openat" and seen == at else None
 
-        scene = run._scene()
+        scene = run.scene()
         tracing.trace(lambda scene=scene: act(scene, steps), decide)
         check(scene, steps)
 
@@ -356,12 +586,12 @@ def test_a_command_whose_supervisor_dies_while_it_gets_ready_fails_at_once_and_t
     command = Step("Bash", {"command": "echo made > made.txt", "timeout": 20_000}, {"made.txt": b"made\n"})
     act, steps = DOORS["command"][0], (command, command)
     run = Run(tmp_path / "scene", seed=0)
-    _warm_up(run._scene(), "command")  # what the system can do is tried by processes of their own, once
+    _warm_up(run.scene(), "command")  # what the system can do is tried by processes of their own, once
 
     def decide(call: Call) -> Decision:
         return KILL_CALLER if not call.is_main and call.name == "prctl" and call.args[0] == NO_NEW_PRIVS else None
 
-    scene = run._scene()
+    scene = run.scene()
     assert tracing.trace(lambda: act(scene, steps), decide).hit == "kill caller a child at prctl"
     first, second = scene.told()
     assert not first["ok"]

@@ -39,7 +39,9 @@ _PRSTATUS, _ARM_SYSTEM_CALL = 1, 0x404
 
 KILL: Final = "kill"
 KILL_CALLER: Final = "kill caller"
-Decision: TypeAlias = Literal["kill", "kill caller"] | int | None
+SHORT: Final = "short"
+"""The kernel takes only half of what a write gives it."""
+Decision: TypeAlias = Literal["kill", "kill caller", "short"] | int | None
 
 # The calls that tests name or fail, by number: x86_64 has names of its own for old ones, aarch64 only the new.
 _X86_64: Final = {
@@ -94,6 +96,14 @@ class Call:
         """Return the NUL-ended text an argument points to; empty where there is none."""
         return os.fsdecode(self.memory(self.args[index], limit).partition(b"\0")[0])
 
+    def file(self, index: int = 0) -> str:
+        """Return the path of the file whose descriptor is an argument; empty for a pipe, a socket or memory."""
+        try:
+            path = os.readlink(f"/proc/{self.thread}/fd/{self.args[index]}")
+        except OSError:
+            return ""
+        return path if path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/memfd:")) else ""
+
     def memory(self, address: int, size: int) -> bytes:
         """Return bytes of the caller's memory, as far as they can be read."""
         try:
@@ -118,6 +128,8 @@ class Traced:
 
     calls: int = 0
     """System calls of all threads and children."""
+    child_calls: int = 0
+    """Those of children among them."""
     status: int | None = None
     """The exit status of the program; None when it was killed by decision."""
     hit: str = ""
@@ -154,11 +166,13 @@ def trace(
     decide: Callable[[Call], Decision] = _go_on,
     *,
     note: Callable[[Call], str] = _say_nothing,
+    lasting: bool = False,
     patience_s: float = 120.0,
 ) -> Traced:
     """Run `action` in a process of its own, asking `decide` before each system call of it and of all it starts.
 
-    Both functions run in the tracer: what they remember is lost, what `note` returns (if not empty) is in `noted`.
+    Once it has decided, it is asked no more, unless the fault is a lasting one. Both functions run in the tracer: what
+    they remember is lost, what `note` returns (if not empty) is in `noted`.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -167,7 +181,7 @@ def trace(
     if tracer == 0:
         os.close(reader)
         try:
-            answer: Traced | str = _Tracer(action, decide, note, patience_s).run()
+            answer: Traced | str = _Tracer(action, decide, note, lasting, patience_s).run()
         except BaseException:
             answer = traceback.format_exc()
         with os.fdopen(writer, "wb") as pipe:
@@ -189,9 +203,11 @@ class _Tracer:
         action: Callable[[], object],
         decide: Callable[[Call], Decision],
         note: Callable[[Call], str],
+        lasting: bool,
         patience_s: float,
     ) -> None:
         self._decide = decide
+        self._lasting = lasting
         self._note = note
         self._patience_s = patience_s
         self._seen = Traced()
@@ -199,6 +215,8 @@ class _Tracer:
         """Every thread that is followed, with its process."""
         self._failing: dict[int, int] = {}
         """Threads in a call that is to fail, with the errno."""
+        self._shortened: dict[int, int] = {}
+        """Threads in a write of which only a part is taken, with how much they gave."""
         self._started: set[int] = set()
         """Threads past their first stop, which is the tracer's and no signal for them."""
         self._inside: set[int] = set()
@@ -287,6 +305,7 @@ class _Tracer:
     def _gone(self, thread: int, status: int) -> None:
         self._groups.pop(thread, None)
         self._failing.pop(thread, None)
+        self._shortened.pop(thread, None)
         self._inside.discard(thread)
         if thread == self._main:
             self._ended_at = time.monotonic()
@@ -297,7 +316,9 @@ class _Tracer:
         if thread in self._inside:
             self._inside.discard(thread)
             if (number := self._failing.pop(thread, 0)) != 0:
-                _set_result(thread, -number)
+                _set_register(thread, _RESULT, -number)
+            if (given := self._shortened.pop(thread, 0)) != 0:  # who calls counts on its registers
+                _set_register(thread, _COUNT, given)
             return
         info = self._info
         if _request(_SYSCALL_INFO, thread, ctypes.addressof(info), size=96, may_be_gone=True) <= 0 or info[0] != _ENTRY:
@@ -306,18 +327,23 @@ class _Tracer:
         number, *args = struct.unpack_from("<7Q", info, 24)
         self._seen.calls += 1
         call = Call(thread, number, tuple(args), self._seen.calls, self._groups.get(thread) == self._main)
+        self._seen.child_calls += not call.is_main
         self._seen.names[call.name] += 1
         if noted := self._note(call):
             self._seen.noted.append(noted)
-        decision = self._decide(call) if not self._seen.hit else None
+        decision = self._decide(call) if self._lasting or not self._seen.hit else None
         if decision is None:
             return
         where = "the program" if call.is_main else "a child"
+        what = decision if isinstance(decision, str) else errno.errorcode[decision]
+        self._seen.hit = self._seen.hit or f"{what} {where} at {call.name}"
+        if decision == SHORT:
+            self._shortened[thread] = args[2]
+            _set_register(thread, _COUNT, max(1, args[2] // 2))
+            return
         if isinstance(decision, str):
-            self._seen.hit = f"{decision} {where} at {call.name}"
             os.kill(self._main if decision == KILL else self._groups.get(thread, thread), signal.SIGKILL)
             return
-        self._seen.hit = f"{errno.errorcode[decision]} {where} at {call.name}"
         self._failing[thread] = decision
         _skip_call(thread)
 
@@ -355,9 +381,12 @@ def _skip_call(thread: int) -> None:
     _request(_SETREGSET, thread, ctypes.addressof(vector), address=_PRSTATUS, may_be_gone=True)
 
 
-def _set_result(thread: int, value: int) -> None:
+_RESULT, _COUNT = (0, 2) if platform.machine() == "aarch64" else (10, 12)  # x0 and x2, rax and rdx
+
+
+def _set_register(thread: int, register: int, value: int) -> None:
     space, vector = _registers(thread)
-    space[0 if platform.machine() == "aarch64" else 10] = ctypes.c_ulong(value).value  # x0, rax
+    space[register] = ctypes.c_ulong(value).value
     _request(_SETREGSET, thread, ctypes.addressof(vector), address=_PRSTATUS, may_be_gone=True)
 
 
