@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from surehand import (
     Event,
     Preview,
     Progress,
+    Question,
     ReadPath,
     Settings,
     Surehand,
@@ -804,3 +806,24 @@ async def test_how_broken_arguments_are_handed_over_is_told_to_nobody(name: str)
     for each in (result, tried):
         assert not each.ok
         assert BROKEN_ARGUMENTS not in str(each.to_dict())
+
+
+@pytest.mark.parametrize(("shown", "asked"), [("offered", [""]), ("asked", ["would nap"]), ("always", ["would nap"])])
+async def test_a_tool_says_when_its_preview_is_shown(tmp_path: Path, shown: Any, asked: list[str]) -> None:
+    questions: list[Question] = []
+
+    @tool(preview=lambda args, ctx: Preview("would nap"), show_preview=shown)
+    def nap() -> str:
+        "Nap."
+        return "napped"
+
+    def answer(question: Question) -> bool:
+        questions.append(question)
+        return True
+
+    for rules in ([], ["nap"]):
+        async with Surehand(tmp_path, builtin=False, tools=[nap], allow=rules, approver=answer) as app:
+            assert (await app.call("nap", {})).output == "napped"
+    assert [question.preview.text if question.preview else "" for question in questions] == asked * (
+        2 if shown == "always" else 1
+    )

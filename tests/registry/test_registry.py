@@ -114,6 +114,7 @@ def test_every_fault_of_a_definition_is_listed() -> None:
     [
         ({"read_only": "no"}, "read_only must be True, False or a function of the arguments, not 'no'"),
         ({"concurrency_safe": 1}, "concurrency_safe must be True, False"),
+        ({"show_preview": "never"}, "show_preview must be 'offered', 'asked', 'always' or a function, not 'never'"),
         ({"where": "proces"}, "where must be 'loop', 'thread' or 'process', not 'proces'"),
         ({"timeout_s": "5"}, "timeout_s must be a positive number of seconds, not '5'"),
         ({"effects": []}, "effects must be callable, not list"),

@@ -66,6 +66,7 @@ R = TypeVar("R")
 Flag: TypeAlias = bool | Callable[[Any, ToolContext], bool]
 Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
+ShowPreview: TypeAlias = Literal["offered", "asked", "always"]
 
 
 class DryRun(Protocol):
@@ -215,10 +216,9 @@ class Tool:
     check_at_once: Callable[[Any, ToolContext], bool] | None = None
     check_permission: Callable[[Any, ToolContext], Permission | None] | None = None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
-    preview_when_asked: Flag = True
-    """Whether a question about a call shows its preview; no where the preview may take long, and is only offered."""
-    must_try: Flag = False
-    """Whether a dry run is made and asked about, even where a rule allows it."""
+    show_preview: ShowPreview | Callable[[Any, ToolContext], ShowPreview] = "asked"
+    """When a preview is shown: `asked`, with every question; `offered`, only to who wants it, since it may take long;
+    `always`, so that a dry run is made and asked about even where a rule allows the call."""
     undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None = None
 
     # How it runs.
@@ -352,8 +352,7 @@ class ToolOptions(TypedDict, total=False):
     grace_s: float
     examples: Sequence[Mapping[str, Any]]
     reversible: bool
-    preview_when_asked: Flag
-    must_try: Flag
+    show_preview: ShowPreview | Callable[[Any, ToolContext], ShowPreview]
     cancel_safe: bool
     facts_block: bool
     where: Where | None

@@ -21,7 +21,7 @@ from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.events import EventKind
 from surehand.core.frozen import frozen, replace_values
-from surehand.core.tool import DryRun, Flag, Permission, Preview, Tool
+from surehand.core.tool import DryRun, Permission, Preview, ShowPreview, Tool
 from surehand.engine.questions import OpenQuestions
 from surehand.engine.running import Workers, check_once
 from surehand.policy.approvals import Answer, Approver, Question, digest
@@ -197,7 +197,7 @@ class Permissions:
 
     def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
         """Say whether a call needs a dry run and a question even where a rule allows it."""
-        return _flag(tool.must_try, args, ctx)
+        return _when_shown(tool, args, ctx) == "always"
 
     async def ask(
         self,
@@ -258,7 +258,7 @@ class Permissions:
         self, tool: Tool, args: Any, ctx: ToolContext, dry_runs: DryRuns, *, must: bool
     ) -> Preview | None:
         """Return what the question shows from the start; a call that needs a dry run and has none is refused."""
-        if not must and not _flag(tool.preview_when_asked, args, ctx):
+        if not must and _when_shown(tool, args, ctx) == "offered":
             return None
         try:
             shown = await dry_runs.make()
@@ -383,13 +383,12 @@ def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
 @lru_cache(1000)
 def _always_previews(tool: Tool) -> bool:
     """Say whether a tool has a preview that is worked out in a thread, for every question."""
-    return (
-        tool.preview is not None and tool.preview_when_asked is True and not inspect.iscoroutinefunction(tool.preview)
-    )
+    return tool.preview is not None and tool.show_preview == "asked" and not inspect.iscoroutinefunction(tool.preview)
 
 
-def _flag(flag: Flag, args: Any, ctx: ToolContext) -> bool:
-    return flag if isinstance(flag, bool) else flag(args, ctx)
+def _when_shown(tool: Tool, args: Any, ctx: ToolContext) -> ShowPreview:
+    shown = tool.show_preview
+    return shown(args, ctx) if callable(shown) else shown
 
 
 # -- dry runs made for a question ------------------------------------------------------------------------------------

@@ -254,8 +254,7 @@ class Executor:
                 tool = self.extensions.extend_tool(tool)
                 call = await self.extensions.begin(tool, call)
             _, ctx, args, decision, *_ = await self._judge(call, tool, session)
-            must_try = tool.must_try is not False and self.permissions.must_try(tool, args, ctx)
-            if decision.verdict != "ask" and not must_try:
+            if decision.verdict != "ask" and not self.permissions.must_try(tool, args, ctx):
                 return None
             return await self.permissions.find_question(tool, args, ctx, decision, self.workers)
         except ToolFailure:
@@ -393,7 +392,7 @@ class Executor:
     ) -> Prepared:
         call, ctx, args, decision, told, repairs = await self._judge(call, tool, session, facts, told)
         dry_run = None
-        shown_first = shown_first or (tool.must_try is not False and self.permissions.must_try(tool, args, ctx))
+        shown_first = shown_first or (tool.show_preview != "asked" and self.permissions.must_try(tool, args, ctx))
         if decision.verdict == "ask" or shown_first:
             said = await self.permissions.ask(
                 tool, args, ctx, decision, self.workers, shown_first=shown_first, approver=approver

@@ -26,9 +26,11 @@ _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
     "close", "at_once", "check_at_once",
 )  # fmt: skip
-_FLAGS: Final = ("read_only", "concurrency_safe", "preview_when_asked", "must_try")
-_get_options: Final = attrgetter(*_FLAGS, "pure", "aliases", "timeout_s", "where", "output_schema", *_FUNCTIONS)
-_NO_OPTIONS: Final = (False, False, True, False, False, (), None, None, None, *(None for _ in _FUNCTIONS))
+_FLAGS: Final = ("read_only", "concurrency_safe")
+_get_options: Final = attrgetter(
+    *_FLAGS, "pure", "show_preview", "aliases", "timeout_s", "where", "output_schema", *_FUNCTIONS
+)
+_NO_OPTIONS: Final = (False, False, False, "asked", (), None, None, None, *(None for _ in _FUNCTIONS))
 """What a tool has that says no more than it must, in the same order."""
 
 
@@ -361,8 +363,8 @@ def problems(tool: object) -> list[str]:
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
     options = _get_options(tool)
-    safe, reads, asks, tries, pure, *_ = options  # 0 equals False and is no flag
-    plain = safe is reads is tries is pure is False and asks is True and options == _NO_OPTIONS
+    reads, safe, pure, *_ = options  # 0 equals False and is no flag
+    plain = reads is safe is pure is False and options == _NO_OPTIONS
     if not plain:  # looked at one by one only where there are some
         found += _find_option_problems(tool)
     found += tool.arguments.problems()
@@ -383,6 +385,8 @@ def _find_option_problems(tool: Tool) -> list[str]:
         found.append(f"timeout_s must be a positive number of seconds, not {timeout!r}")
     if tool.where not in (None, "loop", "thread", "process"):
         found.append(f"where must be 'loop', 'thread' or 'process', not {tool.where!r}")
+    if tool.show_preview not in ("offered", "asked", "always") and not callable(tool.show_preview):
+        found.append(f"show_preview must be 'offered', 'asked', 'always' or a function, not {tool.show_preview!r}")
     if tool.pure and tool.read_only is not True:
         found.append("a pure tool only reads: say read_only=True as well")
     if tool.output_schema is not None:

@@ -14,7 +14,7 @@ from surehand.core.effects import ReadPath, RunCommand, Unreadable
 from surehand.core.errors import ToolFailure
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
-from surehand.core.tool import Preview, Tool
+from surehand.core.tool import Preview, ShowPreview, Tool
 from surehand.files.protected_paths import inside
 from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import only_reading
@@ -286,14 +286,12 @@ async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
     return await dry_run_command(args, ctx)
 
 
-def _try_first(args: BashArgs, ctx: ToolContext) -> bool:
-    """Whether the settings want a dry run of commands of this class before anyone is asked about them."""
-    return understand_call(args, ctx).class_ in ctx.options.get("try_first", ()) or _must_try(args, ctx)
-
-
-def _must_try(args: BashArgs, ctx: ToolContext) -> bool:
-    """Whether the settings want a dry run and a question for commands of this class, also those a rule allows."""
-    return understand_call(args, ctx).class_ in ctx.options.get("must_try", ())
+def _show_preview(args: BashArgs, ctx: ToolContext) -> ShowPreview:
+    """Return when the settings want a dry run of such commands: before a question, or even where none is due."""
+    class_ = understand_call(args, ctx).class_
+    if class_ in ctx.options.get("must_try", ()):
+        return "always"
+    return "asked" if class_ in ctx.options.get("try_first", ()) else "offered"
 
 
 async def _close() -> None:
@@ -318,8 +316,7 @@ BASH: Final = Tool(
     facts_block=True,
     grace_s=TERM_S + KILL_S + 1,
     preview=_preview,
-    preview_when_asked=_try_first,
-    must_try=_must_try,
+    show_preview=_show_preview,
     check=_check,
     close=_close,
     examples=({"command": "git status --short"}, {"command": "pytest -q", "timeout": 300_000}),
