@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, NoReturn, ParamSpec, Self
 
@@ -142,7 +142,7 @@ class Surehand:
         executor.seek = self._seek
         executor.readiness.revive = lambda tool: self.health.revive(tool)
         self.registry.lifecycle.trip_after = self.settings.engine.trip_after
-        self.registry.lifecycle.is_heard = lambda: self.bus.hears("tool_state")
+        self.registry.lifecycle.is_heard = partial(self.bus.hears, "tool_state")
         self.registry.lifecycle.listen(self._tell_state, calls=False)
         return executor
 

@@ -10,6 +10,11 @@ from surehand import RegistrationError, Registry, Tool, ToolFailure, tool
 from surehand.core.tool import ToolInfo
 from surehand.registry.registry import problems
 
+FUNCTIONS = [
+    "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
+    "close", "at_once", "check_at_once",
+]  # fmt: skip
+
 
 def make(name: str, **options: Any) -> Tool:
     options.setdefault("description", f"Does {name}.")
@@ -114,6 +119,7 @@ def test_every_fault_of_a_definition_is_listed() -> None:
     [
         ({"read_only": "no"}, "read_only must be True, False or a function of the arguments, not 'no'"),
         ({"concurrency_safe": 1}, "concurrency_safe must be True, False"),
+        *(({name: 5}, f"{name} must be callable, not int") for name in FUNCTIONS),
         ({"show_preview": "never"}, "show_preview must be 'offered', 'asked', 'always' or a function, not 'never'"),
         ({"where": "proces"}, "where must be 'loop', 'thread' or 'process', not 'proces'"),
         ({"timeout_s": "5"}, "timeout_s must be a positive number of seconds, not '5'"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from surehand.core.errors import RegistrationError, ToolFailure
@@ -27,11 +26,6 @@ _FUNCTIONS: Final = (
     "close", "at_once", "check_at_once",
 )  # fmt: skip
 _FLAGS: Final = ("read_only", "concurrency_safe")
-_get_options: Final = attrgetter(
-    *_FLAGS, "pure", "show_preview", "aliases", "timeout_s", "where", "output_schema", *_FUNCTIONS
-)
-_NO_OPTIONS: Final = (False, False, False, "asked", (), None, None, None, *(None for _ in _FUNCTIONS))
-"""What a tool has that says no more than it must, in the same order."""
 
 
 class _Entry:
@@ -69,7 +63,7 @@ class Registry:
         found = problems(tool)
         if not isinstance(tool, Tool):
             raise RegistrationError(getattr(tool, "name", getattr(tool, "__name__", repr(tool))), found)
-        name, names = tool.name, _names_of(tool)
+        name, names = tool.name, _names_of(tool) if tool.module else tool.aliases
         if names or name in self._entries or name in self._aliases:
             found += self._clashes(name, names)
         if tool.requires:
@@ -362,13 +356,22 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    options = _get_options(tool)
-    reads, safe, pure, *_ = options  # 0 equals False and is no flag
-    plain = reads is safe is pure is False and options == _NO_OPTIONS
-    if not plain:  # looked at one by one only where there are some
+    if not _has_no_options(tool):  # looked at one by one only where there are some
         found += _find_option_problems(tool)
     found += tool.arguments.problems()
     return found
+
+
+def _has_no_options(tool: Tool) -> bool:
+    """Say whether a tool says no more than it must; written out, since thousands are registered."""
+    return (
+        tool.read_only is tool.concurrency_safe is tool.pure is False
+        and tool.effects is tool.check is tool.preview is tool.undo is tool.check_permission is tool.resources is None
+        and tool.depends_on is tool.initialize is tool.health_check is tool.close is tool.at_once is None
+        and tool.check_at_once is tool.timeout_s is tool.where is tool.output_schema is None
+        and tool.show_preview == "asked"
+        and not tool.aliases
+    )
 
 
 def _find_option_problems(tool: Tool) -> list[str]:

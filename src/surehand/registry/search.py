@@ -31,6 +31,8 @@ NEAR_LIMIT: Final = 30
 """Most known words tried for an unknown one."""
 KNOWN_LIMIT: Final = 10_000
 """Size of the cache of query words."""
+LONG_LINE: Final = 50
+"""Average length of lines (descriptions) above which looking at each takes less time than at each occurrence."""
 LOOK_UPS: Final = 20
 """Look-ups of single words after which all words are indexed: by then that is as cheap."""
 FAINT: Final = 0.06
@@ -113,6 +115,7 @@ class _Field:
     def __init__(self, lines: list[str]) -> None:
         self.text = _text_of_words(lines) if any(lines) else ""
         """All lines, one after the other."""
+        self._count = len(lines)
         self._known: dict[str, list[int]] = {}
         self._complete = not self.text
 
@@ -137,7 +140,7 @@ class _Field:
     def _index_all(self) -> None:
         """Find the lines of all words at once. Endings come off per distinct word, not per occurrence."""
         raw: defaultdict[str, list[int]] = defaultdict(list)
-        for number, line in enumerate(self.text.split(_BETWEEN_LINES)):
+        for number, line in enumerate(self._lines):
             for word in set(line.split()):
                 raw[word].append(number)
         self._known, self._complete = {}, True
@@ -148,18 +151,22 @@ class _Field:
 
     def _look_up(self, stem: str) -> list[int]:
         beginning = f" {_beginning(stem)}"
+        if len(self.text) > LONG_LINE * self._count:  # a word stands in many of them: each line is looked at
+            whole = f" {stem} " if _stem(stem) == stem else _BETWEEN_LINES  # which stands in no line
+            lines = enumerate(self._lines)
+            return [number for number, line in lines if beginning in line and (whole in line or _has(line, stem))]
         first, *pieces = self.text.split(beginning)
         found: dict[int, None] = {}
-        fits: dict[str, bool] = {}
         number = first.count(_BETWEEN_LINES)
         for piece in pieces:
-            ending = piece.partition(" ")[0]
-            if ending not in fits:
-                fits[ending] = _stem(beginning[1:] + ending) == stem
-            if fits[ending]:
+            if _stem(beginning[1:] + piece.partition(" ")[0]) == stem:
                 found[number] = None
             number += piece.count(_BETWEEN_LINES)
         return list(found)
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split(_BETWEEN_LINES)
 
     def words_with(self, part: str, limit: int) -> list[str]:
         """Return the stems that contain `part`, `limit` of them at most."""
@@ -175,16 +182,16 @@ class _Field:
         return list(found)
 
     @cached_property
-    def _unspaced(self) -> str:
-        return f"{_BETWEEN_LINES}{self.text}{_BETWEEN_LINES}".replace(" ", "")
+    def _unspaced(self) -> bytes:
+        return f"{_BETWEEN_LINES}{self.text}{_BETWEEN_LINES}".encode().translate(None, b" ")
 
     def find_whole(self, letters: str) -> list[int]:
         """Return the numbers of the lines that are these letters, but for blanks."""
         found: list[int] = []
-        sought, text = f"{_BETWEEN_LINES}{letters}{_BETWEEN_LINES}", self._unspaced
+        sought, text = f"{_BETWEEN_LINES}{letters}{_BETWEEN_LINES}".encode(), self._unspaced
         position = text.find(sought)
         while position >= 0:
-            found.append(text.count(_BETWEEN_LINES, 0, position))
+            found.append(text.count(b"\0", 0, position))
             position = text.find(sought, position + 1)
         return found
 
@@ -353,6 +360,11 @@ def _name_line(name: str) -> str:
 
 def _name_lines(names: list[str]) -> list[str]:
     return names if "".join(names).islower() else [_name_line(name) for name in names]
+
+
+def _has(line: str, stem: str) -> bool:
+    """Say whether a line has a word of this stem."""
+    return any(_stem(word) == stem for word in line.split())
 
 
 def _beginning(stem: str) -> str:
