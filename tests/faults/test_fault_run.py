@@ -34,9 +34,8 @@ from surehand.engine.audit import verify
 from surehand.history.change_logs import RESERVE, RESERVED_BYTES
 from surehand.history.history import HISTORY
 from surehand.policy.approvals.question import Answer, Question
-from surehand.providers.scripted import ScriptedModel
 from surehand.state import locations
-from surehand.testing import Says
+from surehand.testing import Says, ScriptedModel
 
 pytestmark = pytest.mark.skipif(not tracing.available(), reason="no child can be traced here")
 
