@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from surehand.core.record import Args, Field
     from surehand.core.settings import Settings
     from surehand.core.tool import Health, Permission, Preview, Tool, tool
-    from surehand.policy.approvals.question import Answer, Approver, Question
+    from surehand.policy.approval import Answer, Approver, Question
     from surehand.registry.registry import Registry
 
 _WHERE = {
@@ -54,9 +54,9 @@ _WHERE = {
     "SurehandError": "surehand.core.errors",
     "ToolFailure": "surehand.core.errors",
     "RegistrationError": "surehand.core.errors",
-    "Question": "surehand.policy.approvals.question",
-    "Answer": "surehand.policy.approvals.question",
-    "Approver": "surehand.policy.approvals.question",
+    "Question": "surehand.policy.approval",
+    "Answer": "surehand.policy.approval",
+    "Approver": "surehand.policy.approval",
     "shapes": "surehand.core",
 }
 

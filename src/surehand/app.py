@@ -24,8 +24,9 @@ from surehand.engine.extensions import Extension, Extensions
 from surehand.engine.health import HealthMonitor
 from surehand.engine.journal import MemoryJournal
 from surehand.engine.middleware import Layers
-from surehand.policy.approvals import AnswerFunction, Approver, Nobody, approver_of, remember
+from surehand.policy.approval import AnswerFunction, Approver, Nobody, approver_of
 from surehand.policy.policy import Policy
+from surehand.policy.rule_files import remember
 from surehand.policy.trust import changed_since_trusted, is_trusted
 from surehand.registry.loading import FOLDER, Loaded, Loader, import_by_source
 from surehand.registry.registry import Registry

@@ -27,7 +27,7 @@ from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.engine.extensions import Extension
 from surehand.engine.running import Workers, runner
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext

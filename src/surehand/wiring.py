@@ -22,6 +22,7 @@ from surehand.engine.bus import LOGGED, Bus, at_levels, is_logged
 from surehand.engine.journal import Journal, read_past
 from surehand.engine.metrics import Metrics
 from surehand.policy.policy import bypass_problem
+from surehand.policy.rule_files import find_misnamed
 from surehand.policy.trust import changed_since_trusted
 from surehand.registry.loading import FOLDER
 from surehand.registry.registry import Registry
@@ -248,10 +249,8 @@ def warn_of_misnamed_rules(policy: Policy, registry: Registry) -> list[str]:
     own = [rule for rule in policy.book.own if rule.kind == "name" and rule.name not in registry]
     if not own:
         return []
-    from surehand.policy.explain import find_misnamed  # lazy: explain, 3 ms; only for rules that name no tool
-
     names = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
-    found = [str(warning) for warning in find_misnamed(own, names)]
+    found = find_misnamed(own, names)
     for warning in found:
         _log.warning("%s", warning)
     return found

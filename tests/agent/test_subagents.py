@@ -19,7 +19,7 @@ from surehand.agent.subagents import AGENTS
 from surehand.cli.ask import answer
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError, ModelRequest
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.testing import Says, ScriptedModel, scratch_app
 from surehand.tools.tasks import BOARD
 

@@ -15,7 +15,7 @@ from surehand.core.errors import RegistrationError
 from surehand.core.settings import Settings
 from surehand.core.tool import Tool
 from surehand.engine.audit import Audit
-from surehand.policy.approvals import Answer, Callback, Question
+from surehand.policy.approval import Answer, Callback, Question
 
 RAN: list[str] = []
 

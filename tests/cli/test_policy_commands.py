@@ -16,7 +16,7 @@ import pytest
 from surehand.cli.main import main
 from surehand.engine.audit import Audit
 from surehand.policy import trust
-from surehand.policy.approvals.mailbox import Mailbox
+from surehand.policy.mailbox import Mailbox
 from surehand.state import locations
 
 
@@ -191,7 +191,7 @@ def test_approvals_are_listed_and_answered(workspace: Path, capsys: pytest.Captu
     code = (
         "import asyncio, sys\n"
         "from surehand import Surehand, tool\n"
-        "from surehand.policy.approvals.mailbox import Mailbox\n"
+        "from surehand.policy.mailbox import Mailbox\n"
         "@tool\ndef deploy() -> str:\n    'Deploy.'\n    return 'deployed'\n"
         "async def work():\n"
         "    box = Mailbox(sys.argv[2], timeout_s=30)\n"

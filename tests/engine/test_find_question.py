@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from surehand import Surehand, ToolCall
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.testing import Says
 
 

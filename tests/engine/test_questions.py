@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from surehand import Surehand, tool
-from surehand.policy.approvals import Answer, First, Mailbox, Question
+from surehand.policy.approval import Answer, First, Mailbox, Question
 from surehand.state import local_rpc, locations
 from surehand.state.local_rpc import follow_sessions
 

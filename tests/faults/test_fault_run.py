@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from surehand.providers.scripted import ScriptedModel
 from tests.faults import tracing
 from tests.faults.tracing import KILL, KILL_CALLER, SHORT, Call, Decision, Traced
 
@@ -33,7 +34,7 @@ from surehand.core.settings import McpServerSettings, ToolSettings
 from surehand.engine.audit import verify
 from surehand.history.change_logs import RESERVE, RESERVED_BYTES
 from surehand.history.history import HISTORY
-from surehand.policy.approvals.question import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.state import locations
 from surehand.testing import Says, ScriptedModel
 

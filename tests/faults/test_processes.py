@@ -17,12 +17,12 @@ import pytest
 from tests.users import User, somebody
 
 from surehand.commands import leftovers
+from surehand.commands.leftovers import Record, records, started_at
 from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.session import Session
 from surehand.core.settings import SandboxSettings, Settings
 from surehand.sandbox import protocol
-from surehand.sandbox.records import Record, records, started_at
 from surehand.tools.bash import BASH
 
 RUNAWAY = (
@@ -111,7 +111,7 @@ async def test_nothing_is_alive_a_hundred_times_out_of_a_hundred(
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from surehand.sandbox.linux.command_run import Run
+from surehand.sandbox.linux.client import Run
 from tests.faults.test_processes import run_away
 
 async def main(workspace, mode, times):

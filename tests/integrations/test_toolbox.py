@@ -12,7 +12,7 @@ from tests.console.served import serve_console
 from surehand import Image, Surehand, SurehandError, Text, ToolCall, ToolContext, ToolResult, tool
 from surehand.core.call import Foreign
 from surehand.integrations.toolbox import REMEMBERED, CallOrder, FileContent, Pending, Toolbox, list_content, text_of
-from surehand.policy.approvals.mailbox import Mailbox
+from surehand.policy.mailbox import Mailbox
 from surehand.testing import Says
 
 pytestmark = pytest.mark.spec("INT-1")

@@ -20,7 +20,7 @@ from surehand.core.call import ToolCall
 from surehand.core.effects import RunCommand, WritePath
 from surehand.core.errors import StateError, SurehandError
 from surehand.core.tool import Preview
-from surehand.policy.approvals import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, ask_approver, digest
+from surehand.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, ask_approver, digest
 from surehand.policy.rule_files import remember
 from surehand.state import locations
 
@@ -244,7 +244,7 @@ async def test_a_question_mark_explains_every_choice_there_is_and_asks_again(tmp
 
 
 def test_what_is_explained_is_what_may_be_answered() -> None:
-    from surehand.policy.approvals.terminal import choices, explain_answers
+    from surehand.policy.terminal import choices, explain_answers
 
     for rules in (None, "Bash(make)"):
         for can_try, seen in ((False, False), (True, False), (True, True)):
@@ -273,8 +273,8 @@ async def test_a_closed_terminal_means_no(tmp_path: Path) -> None:
 
 ANSWERING = """
 import sys, time
-from surehand.policy.approvals.mailbox import Mailbox
-from surehand.policy.approvals.question import Answer
+from surehand.policy.mailbox import Mailbox
+from surehand.policy.approval import Answer
 box = Mailbox(sys.argv[1])
 while not (found := box.pending()):
     time.sleep(0.02)

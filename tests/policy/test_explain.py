@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.policy.policy_requests import judge
 
+from surehand.cli.policy import format_verdict
 from surehand.core.effects import Connect, RunCommand, WritePath
-from surehand.policy.explain import format_verdict, warnings
+from surehand.policy.rule_files import find_mistakes
 from surehand.policy.rules import Origin, Rule, parse_rule
 
 
@@ -46,7 +47,7 @@ def test_rules_that_match_no_tool_or_that_another_one_undoes_are_warned_of_with_
         rule("allow", "mcp__unknown", 6),
         rule("allow", "Edit(src/**)", 7),
     ]
-    found = [str(each) for each in warnings(rules, ["Grep", "Bash"])]
+    found = find_mistakes(rules, ["Grep", "Bash"])
     assert found == [
         "user, config.toml:1: allow Gerp matches nothing: there is no tool 'Gerp'; did you mean Grep?",
         "user, config.toml:2: allow Bash(git push:*) has no effect: "

@@ -12,7 +12,7 @@ import pytest
 
 from surehand.core.tool import Tool
 from surehand.policy import trust
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.registry.loading import Loaded, Loader, entry_points
 from surehand.registry.registry import Registry
 from surehand.testing import scratch_app

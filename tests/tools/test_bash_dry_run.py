@@ -21,7 +21,7 @@ from tests.users import somebody
 from surehand import Settings, Surehand
 from surehand.commands.session import SHELLS
 from surehand.core.events import Event
-from surehand.policy.approvals import Answer, Nobody, Question
+from surehand.policy.approval import Answer, Nobody, Question
 from surehand.sandbox.command import Abilities
 from surehand.sandbox.linux import probe
 from surehand.testing import Says, scratch_app
@@ -509,7 +509,7 @@ from pathlib import Path
 from changing import COMMANDS, furnish, snapshot
 from surehand.sandbox.command import Abilities
 from surehand.sandbox.linux import probe
-from surehand.policy.approvals import Nobody
+from surehand.policy.approval import Nobody
 from surehand.testing import scratch_app
 
 real = probe.abilities()

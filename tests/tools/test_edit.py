@@ -21,7 +21,7 @@ from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.effects import WritePath
 from surehand.core.read_state import digest_of
-from surehand.policy.approvals import Question
+from surehand.policy.approval import Question
 from surehand.testing import Says, scratch_app
 from surehand.tools.file_write import CHECKED_FILES
 

@@ -17,7 +17,7 @@ from surehand.core.events import Event
 from surehand.core.read_state import SETTLED_NS
 from surehand.core.settings import Mode
 from surehand.files.opening import read_to_end
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.testing import Says, scratch_app
 from surehand.tools import file_write
 

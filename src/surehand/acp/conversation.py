@@ -22,8 +22,7 @@ from surehand.core.tool import Preview
 from surehand.engine.journal import drop_empty
 from surehand.files.merge import Change, TooDifferentError, compare
 from surehand.files.text import UTF8, detect, newline_style
-from surehand.policy.approvals import Answer, AnswerKind, Question
-from surehand.policy.approvals.question import one_line, printable
+from surehand.policy.approval import Answer, AnswerKind, Question, one_line, printable
 from surehand.slash import BUILT_IN, MODES, FileCommand, add_mentioned, load_commands, set_mode
 
 if TYPE_CHECKING:

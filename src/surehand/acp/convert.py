@@ -13,7 +13,7 @@ from surehand.core.call import Block, Image, Text, ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.settings import McpServerSettings
-from surehand.policy.approvals.question import one_line
+from surehand.policy.approval import one_line
 
 Update: TypeAlias = (
     schema.UserMessageChunk

@@ -21,7 +21,7 @@ from surehand.core.frozen import frozen, replace_values
 from surehand.core.model import ModelError
 from surehand.files.sanitize import mask_data
 from surehand.models import Choice, choose, make_limits, open_model
-from surehand.policy.approvals import Answer, Nobody
+from surehand.policy.approval import Answer, Nobody
 from surehand.registry.loading import load_tool, refer_to
 from surehand.workspaces.patch import format_patch
 from surehand.workspaces.snapshot import compare, take_snapshot
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from surehand.core.session import Profile
     from surehand.core.settings import Settings
     from surehand.core.tool import Tool
-    from surehand.policy.approvals import Approver, Question
+    from surehand.policy.approval import Approver, Question
     from surehand.workspaces.snapshot import Pieces, Snapshot
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from surehand.cli import render
 from surehand.core.errors import StateError
-from surehand.policy.approvals.mailbox import FILE, Mailbox
-from surehand.policy.approvals.question import Answer
+from surehand.policy.approval import Answer
+from surehand.policy.mailbox import FILE, Mailbox
 from surehand.state import local_rpc, locations
 
 if TYPE_CHECKING:
     from surehand.cli.screen import Screen
-    from surehand.policy.approvals.question import Approver, Question
+    from surehand.policy.approval import Approver, Question
 
 _LOOK_S = 3.0
 """Timeout (s) for a session to list its open questions."""

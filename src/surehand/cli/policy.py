@@ -7,13 +7,14 @@ import os
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from surehand.cli import render
 from surehand.core.errors import SurehandError
-from surehand.policy.explain import format_verdict, warnings
+from surehand.files.sanitize import visible
 from surehand.policy.policy import Policy
+from surehand.policy.rule_files import find_mistakes
 from surehand.shell import ShellReport, understand
 
 if TYPE_CHECKING:
@@ -164,18 +165,58 @@ def _judge_line(line: str, checkers: Checkers, options: Namespace) -> dict[str, 
     return checker.check(tool, row.get("args", {}), row.get("mode") or options.mode)
 
 
+def format_verdict(answer: Mapping[str, Any]) -> str:
+    """Return the answer of a check as a person reads it."""
+    lines = [f"{answer['decision']}: {answer['reason']}"]
+    if answer["commands"]:
+        lines.append("commands")
+        lines += [f"  {each['verdict']:<5}  {' '.join(each['words'])}" for each in answer["commands"]]
+    effects = [each for each in answer["effects"] if each["kind"] != "run"]
+    if effects:
+        lines.append("effects")
+        lines += [f"  {each['verdict']:<5}  {each['kind']} {_what(each)}  ({each['why']})" for each in effects]
+    if answer["rules"]:
+        lines.append("rules that matched")
+        lines += [
+            f"  {_mark(each)} {each['verdict']:<5}  {each['rule']}  ({_origin(each)})" for each in answer["rules"]
+        ]
+    if answer.get("suggestion"):
+        lines.append("an allow rule that would save the question")
+        lines += [f"  {rule}" for rule in answer["suggestion"].splitlines()]
+    if answer.get("hint"):
+        lines.append(answer["hint"])
+    return "\n".join(visible(line, lines=False) for line in lines)
+
+
+def _what(effect: Mapping[str, Any]) -> str:
+    if effect["kind"] == "remote":
+        return f"{effect['tool']} of {effect['server']}"
+    keys = ("path", "url", "host", "reason", "profile")
+    return str(next((effect[key] for key in keys if effect.get(key)), ""))
+
+
+def _mark(rule: Mapping[str, Any]) -> str:
+    return ">" if rule["decided"] else " "
+
+
+def _origin(rule: Mapping[str, Any]) -> str:
+    if rule.get("file"):
+        return f"{rule['source']}, {rule['file']}:{rule['line']}" if rule.get("line") else rule["file"]
+    return str(rule["source"])
+
+
 def _list(options: Namespace) -> int:
     checker = Checkers(options).get(options.cwd)
     rules = [rule for rule in checker.policy.rules if not (options.no_built_in and rule.origin.source == "built-in")]
     registry = cast("Any", checker.tools)
     names = [name for tool in registry.infos() for name in (tool.name, *tool.aliases)]
-    found = warnings(checker.policy.rules, [*names, "MultiEdit"])
+    found = find_mistakes(checker.policy.rules, [*names, "MultiEdit"])
     for warning in found:
         render.note(f"warning: {warning}")
     data = {
         "mode": checker.session.mode,
         "rules": [rule.to_dict() for rule in rules],
-        "warnings": [str(warning) for warning in found],
+        "warnings": found,
     }
     render.facts(options, data, lambda: _format_rules(rules, built_in=not options.no_built_in))
     return 0

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from surehand.cli import render
 from surehand.engine.bus import to_stderr
 from surehand.engine.journal import drop_empty
-from surehand.policy.approvals import First, Nobody
+from surehand.policy.approval import First, Nobody
 from surehand.state import locations
 
 if TYPE_CHECKING:
     from surehand.app import Surehand
-    from surehand.policy.approvals import Answer, Approver, Question
+    from surehand.policy.approval import Answer, Approver, Question
 
 T = TypeVar("T")
 PATIENCE_S = 5.0
@@ -96,7 +96,7 @@ def approver(options: Namespace, app: Surehand) -> Approver:
         return elsewhere or Nobody(
             "with `--approvals mailbox` the call waits for `surehand approvals` in another terminal"
         )
-    from surehand.policy.approvals.terminal import Terminal  # lazy: terminal, 3 ms
+    from surehand.policy.terminal import Terminal  # lazy: terminal, 3 ms
 
     here = Terminal(style=render.question)
     return First(here, _Elsewhere(elsewhere)) if elsewhere else here
@@ -126,7 +126,7 @@ def wants_mailbox(options: Namespace, app: Surehand) -> bool:
 
 def mailbox(app: Surehand) -> Approver:
     """Return the approver that waits for `surehand approvals`, and says so."""
-    from surehand.policy.approvals.mailbox import Mailbox  # lazy: mailbox, 3 ms
+    from surehand.policy.mailbox import Mailbox  # lazy: mailbox, 3 ms
 
     timeout_s = app.settings.permissions.approval_timeout
     return Mailbox(app.session.state_dir or "", timeout_s=timeout_s, tell=_tell_waiting_there)

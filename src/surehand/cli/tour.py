@@ -18,7 +18,7 @@ from surehand.cli import render, session
 from surehand.cli.main import Usage
 from surehand.core.text import format_count
 from surehand.core.tool import tool
-from surehand.policy.approvals import Nobody
+from surehand.policy.approval import Nobody
 from surehand.providers.offline import OfflineModel
 from surehand.sandbox.protocol import abilities
 

@@ -22,7 +22,7 @@ from surehand.core.events import Event, Listener
 from surehand.engine.bus import Bus
 from surehand.engine.metrics import HeardCalls, Metrics
 from surehand.files.trees import remove_tree
-from surehand.policy.approvals import AnswerFunction, Approver, approver_of, ask_approver
+from surehand.policy.approval import AnswerFunction, Approver, approver_of, ask_approver
 from surehand.policy.trust import is_trusted
 from surehand.registry.loading import refer_to
 from surehand.workspaces.snapshot import Pieces, Snapshot, take_snapshot

@@ -28,7 +28,7 @@ from surehand.core.secrets import is_secret
 from surehand.core.settings import Mode, Settings
 from surehand.core.tool import Tool
 from surehand.files.trees import remove_tree
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.registry.loading import load_tool
 from surehand.state import locations
 from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses

@@ -22,8 +22,7 @@ from typing import Any, Final
 from surehand.core.frozen import field, frozen
 from surehand.core.text import lazy_pattern
 from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, bash
-from surehand.sandbox.linux.client import Launcher
-from surehand.sandbox.linux.command_run import Run
+from surehand.sandbox.linux.client import Launcher, Run
 from surehand.shell.options import names
 from surehand.shell.programs import program_of
 from surehand.shell.scope import setting_problem, variable_problem

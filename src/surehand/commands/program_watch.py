@@ -21,7 +21,7 @@ from surehand.sandbox.command import SandboxFailure
 if TYPE_CHECKING:
     from surehand.core.session import Session
     from surehand.sandbox.command import Ended
-    from surehand.sandbox.linux.command_run import Run as RecordedRun
+    from surehand.sandbox.linux.client import Run as RecordedRun
     from surehand.sandbox.protocol import Run, Runner
 
 

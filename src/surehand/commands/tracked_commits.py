@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from surehand.commands.session import Shells
-from surehand.git.index import TrackedFile, read_tracked
-from surehand.git.repositories import repositories_around
+from surehand.git.repositories import TrackedFile, read_tracked, repositories_around
 from surehand.git.tracked_secrets import find_staged, prints_nothing, tracked_secrets
 from surehand.sandbox.command import Command
 

@@ -12,9 +12,8 @@ from surehand.app import Surehand
 from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.engine.audit import records
 from surehand.engine.checking import Checker
-from surehand.policy.explain import warnings
 from surehand.policy.policy import Policy
-from surehand.policy.rule_files import remember
+from surehand.policy.rule_files import find_mistakes, remember
 from surehand.policy.rules import parse_rule
 from surehand.state.locations import Workspace
 
@@ -41,9 +40,9 @@ async def list_rules(console: Console, request: ApiRequest) -> Any:
 
     def read() -> Row:
         checker = _checker(workspace.path, [])
-        found = warnings(checker.policy.rules, [*checker.tools, "MultiEdit"])
+        found = find_mistakes(checker.policy.rules, [*checker.tools, "MultiEdit"])
         rules = [rule.to_dict() for rule in checker.policy.rules]
-        return {"mode": checker.session.mode, "rules": rules, "warnings": [str(each) for each in found]}
+        return {"mode": checker.session.mode, "rules": rules, "warnings": found}
 
     return {"workspace": workspace.path, **await asyncio.to_thread(read)}
 

@@ -27,7 +27,7 @@ from surehand.console.live import CALLS_LIMIT, Feed
 from surehand.core.call import ToolResult
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.engine.channel import read_recorded_calls
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.state import local_rpc
 from surehand.state.locations import known_workspaces
 from surehand.web.local_server import ServedAddress

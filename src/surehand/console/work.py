@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import leftovers
+from surehand.commands.leftovers import records as launcher_records
 from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
 from surehand.core.session import name_problem
 from surehand.engine import journal
-from surehand.sandbox.records import records as launcher_records
 
 if TYPE_CHECKING:
     from surehand.console.server import Console

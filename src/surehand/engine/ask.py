@@ -24,7 +24,7 @@ from surehand.core.frozen import frozen, replace_values
 from surehand.core.tool import DryRun, Permission, Preview, ShowPreview, Tool
 from surehand.engine.questions import OpenQuestions
 from surehand.engine.running import Workers, check_once
-from surehand.policy.approvals import Answer, Approver, Question, digest
+from surehand.policy.approval import Answer, Approver, Question, digest
 from surehand.policy.paths import Roots
 from surehand.policy.policy import Decision, Policy, Request
 

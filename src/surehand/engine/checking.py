@@ -20,7 +20,7 @@ from surehand.core.tool import Tool
 from surehand.engine.arguments import check_arguments
 from surehand.engine.ask import Permissions, apply_own_permission
 from surehand.engine.prepared import unknown_tool
-from surehand.policy.approvals import Nobody
+from surehand.policy.approval import Nobody
 from surehand.policy.policy import Decision, JudgedEffect, Policy, Request
 
 if TYPE_CHECKING:

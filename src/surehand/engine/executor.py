@@ -56,7 +56,7 @@ from surehand.engine.running import (
     within,
 )
 from surehand.engine.slots import DEFAULT_LIMIT, Resources, Slot, Turns, sort_names
-from surehand.policy.approvals import Approver, Question
+from surehand.policy.approval import Approver, Question
 from surehand.policy.policy import Decision, Policy
 from surehand.registry.lifecycle import Life, Lifecycle
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from surehand.core.events import Progress
     from surehand.engine.executor import Executor
     from surehand.engine.prepared import View
-    from surehand.policy.approvals import Approver
+    from surehand.policy.approval import Approver
 
 Finished: TypeAlias = tuple[int, ToolResult]
 NOTICE_AT: Final = 3

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.core.call import new_id
 from surehand.core.errors import RuleError, ToolFailure
 from surehand.core.frozen import replace_values
-from surehand.policy.approvals import Answer, Approver, Nobody, Question, ask_approver
-from surehand.policy.approvals.question import effect_line, printable
+from surehand.policy.approval import Answer, Approver, Nobody, Question, ask_approver, effect_line, printable
 from surehand.policy.rules import parse_rule
 
 if TYPE_CHECKING:
     from surehand.core.effects import Effect
     from surehand.core.session import Session
     from surehand.core.tool import Preview
-    from surehand.policy.decision import Decision
+    from surehand.policy.rules import Decision
 
 ANSWERED_LIMIT: Final = 200
 """Answered questions remembered, for those who answer too late."""

@@ -15,8 +15,16 @@ from typing import Final
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.git.config import entries, read_plain
-from surehand.git.index import find_index_problem, read_pack_names, tracked_folders
-from surehand.git.repositories import Repository, inner_repositories, repositories_around, repository_at, too_many
+from surehand.git.repositories import (
+    Repository,
+    find_index_problem,
+    inner_repositories,
+    read_pack_names,
+    repositories_around,
+    repository_at,
+    too_many,
+    tracked_folders,
+)
 
 _CONFIG: Final = 1 << 20
 _INCLUDES: Final = 10

@@ -19,8 +19,14 @@ from typing import Final
 from surehand.core.text import lazy_pattern
 from surehand.git.calls import GitCall, prints, prints_notes
 from surehand.git.config import read_plain, settings_of
-from surehand.git.index import TrackedFile, read_tracked
-from surehand.git.repositories import Repository, inner_repositories, is_repository, repositories_around
+from surehand.git.repositories import (
+    Repository,
+    TrackedFile,
+    inner_repositories,
+    is_repository,
+    read_tracked,
+    repositories_around,
+)
 from surehand.git.tracked_secrets import is_left_out
 
 _TIMEOUT_S: Final = 10.0

@@ -18,9 +18,8 @@ from surehand.core.secrets import SECRET_PATTERNS, is_secret
 from surehand.core.text import lazy_pattern
 from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import read_plain, settings_of
-from surehand.git.index import read_tracked
 from surehand.git.model import what_asks
-from surehand.git.repositories import Repository, inner_repositories, repositories_around
+from surehand.git.repositories import Repository, inner_repositories, read_tracked, repositories_around
 from surehand.git.wildmatch import translate
 
 _HEADING: Final = b"\n# Surehand: no change of a secret is printed.\n"

@@ -35,7 +35,7 @@ from surehand.integrations.toolbox import CHANGED, Toolbox, bind_approval, wrap_
 from surehand.mcp.client.config import Configured, expand_variables
 from surehand.mcp.client.servers import Servers
 from surehand.mcp.server.serving import AppWithRegistry, ModuleServer, create_mcp_servers, create_tools_server
-from surehand.policy.approvals import Answer, Approver, Question, ask_approver, digest
+from surehand.policy.approval import Answer, Approver, Question, ask_approver, digest
 from surehand.policy.policy import Decision, Policy
 
 Verdict = tuple[Literal["allow", "deny", "ask"], str]

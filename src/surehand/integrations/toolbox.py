@@ -32,7 +32,7 @@ from surehand.engine.bus import Bus
 from surehand.engine.executor import Executor
 from surehand.engine.loop_thread import LoopThread, Submitted
 from surehand.engine.orchestrator import has_blocking_facts, is_safe, run_list
-from surehand.policy.approvals import Answer, Approver, Nobody, Question
+from surehand.policy.approval import Answer, Approver, Nobody, Question
 
 T = TypeVar("T")
 NO_LIMIT: Final = 1_000_000_000

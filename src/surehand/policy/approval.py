@@ -1,9 +1,349 @@
-"""The documented name of what a program that answers questions needs: `approval` is `surehand.policy.approvals`."""
+"""Approval of a call: the question, shown safe to print; who answers; the answer, bound to exactly what would run."""
 
 from __future__ import annotations
 
-from surehand.policy.approvals.mailbox import Mailbox
-from surehand.policy.approvals.question import Answer, Approver, Callback, First, Nobody, Question
-from surehand.policy.approvals.terminal import Terminal
+import asyncio
+import hashlib
+import importlib
+import inspect
+import json
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args
 
-__all__ = ["Answer", "Approver", "Callback", "First", "Mailbox", "Nobody", "Question", "Terminal"]
+from surehand.core.call import ToolCall
+from surehand.core.effects import (
+    Connect,
+    DeletePath,
+    Effect,
+    ReadPath,
+    RemoteCall,
+    RunCommand,
+    StartAgent,
+    Unreadable,
+    WritePath,
+)
+from surehand.core.frozen import frozen
+from surehand.core.tool import Preview
+from surehand.files.sanitize import mark_lookalikes, visible
+from surehand.policy.rules import Decision
+
+AnswerKind = Literal["once", "session", "always", "no"]
+KINDS: Final = get_args(AnswerKind)
+SHOWN_CHARACTERS = 20_000
+_LONG_TEXT: Final = 1 << 20
+_FACTS: Final = json.JSONEncoder(sort_keys=True, default=repr)
+
+
+@frozen
+class Question:
+    """One call that needs permission, and all a person needs to judge it."""
+
+    call: ToolCall
+    tool: str
+    decision: Decision
+    preview: Preview | None
+    digest: str
+    origins: tuple[str, ...] = ()
+    """Where text in this session came from; anything but the workspace may have put words into the model's mouth."""
+    cwd: str = ""
+    agent: str = ""
+    """Which sub-agent asks; empty for the conversation itself."""
+    try_first: Callable[[], Awaitable[Preview | None]] | None = None
+    """Runs the call on a copy and shows the difference, where that is possible but too costly to do unasked. What it
+    returns has a `dry_run` whose id an answer may name."""
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """The arguments of the call."""
+        return self.call.args
+
+    @property
+    def reason(self) -> str:
+        """Why it is asked."""
+        return self.decision.reason
+
+    def text(self) -> str:
+        """Return exactly what a person is shown: no control or invisible character is left raw."""
+        return question_text(self)
+
+    def arguments_text(self) -> str:
+        """Return the arguments as a person is shown them, printable; what the diff shows is named by its size."""
+        return _arguments(self.call.args, in_diff=bool(self.preview and self.preview.diff))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "call": self.call.to_dict(),
+            "tool": self.tool,
+            "decision": self.decision.to_dict(),
+            "digest": self.digest,
+            "origins": list(self.origins),
+            "cwd": self.cwd,
+            "agent": self.agent,
+            "text": self.text(),
+        }
+
+
+@frozen
+class Answer:
+    """What the approver said. `args` are changed arguments, judged again; `rule` is what to remember instead of the
+    suggestion.
+
+    A yes to a call that had a dry run applies what that showed, without running it again: `dry_run` names it,
+    None is the one the question itself shows, and an empty text has the call run anew.
+    """
+
+    kind: AnswerKind
+    reason: str = ""
+    args: Mapping[str, Any] | None = None
+    rule: str | None = None
+    dry_run: str | None = None
+    by: str = ""
+    """Who answered, where that was somebody else than the approver itself."""
+    unasked: bool = False
+    """Whether nobody could be asked at all: a no, unless somebody who reaches the session from elsewhere answers."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:  # whatever is not a no would let the call run: Answer("deny") must not
+            raise ValueError(f"an answer is once, session, always or no, not {self.kind!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        shown: dict[str, Any] = {"kind": self.kind, "reason": self.reason, "rule": self.rule, "dry_run": self.dry_run}
+        shown |= {"args": dict(self.args)} if self.args is not None else {}
+        return shown | ({"by": self.by} if self.by else {})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Answer:
+        """Decode plain data."""
+        if data.get("kind") not in KINDS:
+            return cls("no", f"the answer {data.get('kind')!r} is none of once, session, always, no")
+        given = (data.get(name) for name in ("args", "rule", "dry_run"))
+        return cls(data["kind"], str(data.get("reason") or ""), *given, by=str(data.get("by") or ""))
+
+
+class Approver(Protocol):
+    """Whoever answers: a terminal, a console, a client, a function."""
+
+    async def ask(self, question: Question) -> Answer:
+        """Return the answer to a question."""
+        ...
+
+
+def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
+    """Return the digest an approval is bound to; anything that differs in what runs makes another one."""
+    # Of a long text its own digest stands beside the rest: spelled out, it would be held three times over.
+    long = {name: _text_digest(text) for name, text in args.items() if isinstance(text, str) and len(text) > _LONG_TEXT}
+    known = [tool, version, {name: "" if name in long else each for name, each in args.items()}, cwd]
+    facts = _FACTS.encode([*known, long] if long else known)
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _text_digest(text: str) -> str:
+    hasher = hashlib.sha256()
+    for start in range(0, len(text), _LONG_TEXT):
+        hasher.update(text[start : start + _LONG_TEXT].encode("utf-8", "surrogatepass"))
+    return hasher.hexdigest()
+
+
+# -- the words of a question ------------------------------------------------------------------------------------------
+
+
+def question_text(question: Question) -> str:
+    """Return the whole question, every character of it printable."""
+    decision = question.decision
+    parts = [f"{one_line(question.tool)} asks for permission: {one_line(decision.reason)}"]
+    if kind := _command_class(decision):
+        parts.append(f"The command {kind}.")
+    if question.call.source not in ("user", "cli"):
+        agent = f" (sub-agent: {one_line(question.agent)})" if question.agent else ""
+        parts.append(f"Asked by: {question.call.source}{agent}")
+    foreign = sorted(origin for origin in question.origins if origin != "workspace")
+    if foreign:
+        parts.append(f"Text from {one_line(', '.join(foreign))} has entered this session.")
+    parts.append(question.arguments_text())
+    effects = [f"  {effect_line(each.effect)}" for each in decision.judged if each.effect is not None]
+    if effects:
+        parts.append("It would:\n" + "\n".join(dict.fromkeys(effects)))
+    if question.preview is not None:
+        shown = question.preview.diff or question.preview.text
+        parts.append(_truncate(printable(shown.rstrip("\n"))))
+    return "\n".join(part for part in parts if part)
+
+
+def _command_class(decision: Decision) -> str:
+    """Say what a shell command does by its class: that of the least safe of its parts."""
+    effects = [each.effect for each in decision.judged]
+    commands = [effect for effect in effects if isinstance(effect, RunCommand)]
+    implied = {effect for command in commands for effect in command.implies}
+    kinds = {command.kind for command in commands if command.kind}
+    if commands and any(isinstance(effect, WritePath) and effect not in implied for effect in effects):
+        kinds.add("write")  # by a redirection
+    if not kinds:
+        return ""
+    from surehand.shell.report import MEANINGS  # lazy: the package of the shell, about 30 ms; commands alone need it
+
+    return [meaning for kind, meaning in MEANINGS.items() if kind in kinds][-1]
+
+
+def _arguments(args: Any, *, in_diff: bool) -> str:
+    command = args.get("command")
+    if isinstance(command, str):
+        rest = {key: value for key, value in args.items() if key != "command"}
+        shown = "\n".join(
+            f"  $ {line}" if not at else f"    {line}" for at, line in enumerate(_argument_lines(command))
+        )
+        return shown + (f"\n  with {_plain_argument(rest)}" if rest else "")
+    return "\n".join(f"  {one_line(str(key))}: {_argument(value, in_diff)}" for key, value in args.items())
+
+
+def printable(text: str) -> str:
+    """Return lines of text with hidden and look-alike characters written out."""
+    return mark_lookalikes(visible(text), prose=True)
+
+
+def one_line(text: str) -> str:
+    """Return one line of text with hidden and look-alike characters written out."""
+    return mark_lookalikes(visible(text, lines=False))
+
+
+def _argument(value: Any, in_diff: bool) -> str:
+    """Return an argument as it is; what the diff shows anyway is named by its size."""
+    if in_diff and isinstance(value, str) and ("\n" in value or len(value) > 200):
+        return f"({len(value):,} characters, see the changes below)"
+    return _plain_argument(value)
+
+
+def _argument_lines(text: str) -> list[str]:
+    # Only a real line feed may begin a line on the screen: other breaks are written out.
+    return [one_line(line) for line in _truncate(text).split("\n")]
+
+
+def _plain_argument(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    lines = _argument_lines(text)
+    return lines[0] if len(lines) == 1 else "\n" + "\n".join(f"    {line}" for line in lines)
+
+
+def _truncate(text: str) -> str:
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    half = SHOWN_CHARACTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters not shown ...]\n{text[-half:]}"
+
+
+def effect_line(effect: Effect) -> str:
+    """Return one effect in words."""
+    match effect:
+        case ReadPath(path, recursive):
+            line = f"read {path}" + (" and all below it" if recursive else "")
+        case WritePath(path, recursive):
+            line = f"write {path}" + (" and anything below it" if recursive else "")
+        case DeletePath(path, recursive):
+            line = f"delete {path}" + (" and all below it" if recursive else "")
+        case Connect(host, port, url):
+            line = f"connect to {url or (f'{host}:{port}' if port else host)}"
+        case RunCommand(words):
+            line = f"run {shlex.join(words)}"
+        case Unreadable(reason):
+            line = f"do something that cannot be known beforehand: {reason}"
+        case RemoteCall(server, tool):
+            line = f"call {tool} on the server {server}"
+        case StartAgent(profile):
+            line = f"start the sub-agent {profile}"
+    return one_line(line)
+
+
+# Approvers: who answers when a call needs permission.
+#
+# Nobody to ask means no; an approver that hangs or fails means no.
+
+
+class Nobody:
+    """There is nobody to ask, and that means no; `instead` says what would help."""
+
+    def __init__(self, instead: str = "") -> None:
+        self.reason = "nobody can be asked here" + (f"; {instead}" if instead else "")
+
+    async def ask(self, question: Question) -> Answer:
+        """Say no: nobody is there."""
+        del question
+        return Answer("no", self.reason, unasked=True)
+
+
+AnswerFunction: TypeAlias = Callable[[Question], Answer | str | bool | Awaitable[Answer | str | bool]]
+"""A function that answers: plain or async, with an Answer, its kind, or a plain yes or no."""
+
+
+def approver_of(answers: Approver | AnswerFunction) -> Approver:
+    """Wrap a plain function as an Approver; an approver stays as it is."""
+    if hasattr(answers, "ask"):
+        return cast("Approver", answers)
+    if not callable(answers):
+        raise TypeError(f"an approver is a function of the question, or has `async def ask(question)`; not {answers!r}")
+    return Callback(answers)
+
+
+class Callback:
+    """A function answers: plain or async, with an Answer, its kind, or a plain yes or no."""
+
+    def __init__(self, function: AnswerFunction) -> None:
+        self.function = function
+
+    async def ask(self, question: Question) -> Answer:
+        """Ask the function."""
+        said = self.function(question)
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, Answer):
+            return said
+        if isinstance(said, bool):
+            return Answer("once") if said else Answer("no")
+        return Answer.from_dict({"kind": said})
+
+
+class First:
+    """Several may answer; the first answer counts, and the question is withdrawn from the others."""
+
+    def __init__(self, *approvers: Approver) -> None:
+        self.approvers = approvers
+
+    async def ask(self, question: Question) -> Answer:
+        """Ask everyone at once, and take the first answer."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask_approver(each, question)) for each in self.approvers]
+            if not tasks:
+                return Answer("no", "nobody can be asked here")
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+        return next(iter(done)).result()
+
+    def withdraw(self, question: Question, answer: Answer) -> None:
+        """Notify the other approvers that one has answered."""
+        for each in self.approvers:
+            if (withdraw := getattr(each, "withdraw", None)) is not None:
+                withdraw(question, answer)
+
+
+async def ask_approver(approver: Approver, question: Question, timeout_s: float | None = None) -> Answer:
+    """Return the approver's answer; one that hangs or fails has said no."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer: object = await approver.ask(question)
+    except TimeoutError:
+        return Answer("no", f"nobody answered within {timeout_s:g} s" if timeout_s else "nobody answered in time")
+    except Exception as problem:  # an approver may be anybody's code, and its failure is no permission
+        return Answer("no", f"the approver failed: {type(problem).__name__}: {problem}")
+    return answer if isinstance(answer, Answer) else Answer("no", f"the approver gave {answer!r}, which is no Answer")
+
+
+_ELSEWHERE: Final = {"Mailbox": "mailbox", "Terminal": "terminal"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import an approver when it is asked for: a call that nobody asks about pays for none."""
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"surehand.policy.{_ELSEWHERE[name]}"), name)

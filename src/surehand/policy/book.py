@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from surehand.core.effects import Effect, WritePath
 from surehand.core.frozen import replace_values
-from surehand.policy.decision import Request
 from surehand.policy.paths import (
     PathPattern,
     ResolvedPath,
@@ -22,11 +21,11 @@ from surehand.policy.paths import (
     pattern_key,
 )
 from surehand.policy.rule_files import read_rules
-from surehand.policy.rules import Kind, Origin, Rule, Verdict, grant
+from surehand.policy.rules import Kind, Origin, Request, Rule, Verdict, grant
 from surehand.policy.trust import trusted_files
 
 if TYPE_CHECKING:
-    from surehand.git.obeyed_files import ObeyedFiles
+    from surehand.git.protected_files import ObeyedFiles
 
 _MANY = 20
 _OPEN = re.compile(r"[*?\[\]{}\\]")
@@ -214,7 +213,7 @@ class Matching:
 
 def find_obeyed(effects: Sequence[Effect]) -> ObeyedFiles:
     """Return what knows which of the paths that a call writes git would obey."""
-    from surehand.git.obeyed_files import ObeyedFiles  # lazy: git's files, 12 ms, for writes alone
+    from surehand.git.protected_files import ObeyedFiles  # lazy: git's files, 12 ms, for writes alone
 
     return ObeyedFiles([each.path for each in effects if isinstance(each, WritePath)] if len(effects) > 1 else ())
 

@@ -27,11 +27,22 @@ from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.files.paths import is_beneath
 from surehand.policy.book import Matching, why_git_obeys
-from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.paths import PathPattern, ResolvedPath, fold_name
 from surehand.policy.projects import project_problem, record_of, repository_problem
-from surehand.policy.rules import Kind, Origin, Rule, Verdict, host_guard, plain_host
+from surehand.policy.rules import (
+    STRICTNESS,
+    Decision,
+    JudgedEffect,
+    Kind,
+    MatchedRule,
+    Origin,
+    Request,
+    Rule,
+    Verdict,
+    host_guard,
+    plain_host,
+)
 from surehand.policy.suggest import suggestion
 
 if TYPE_CHECKING:

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from surehand.core.effects import DeletePath, Effect, ReadPath, RunCommand, WritePath
-from surehand.core.frozen import frozen, replace_values
+from surehand.core.frozen import replace_values
 from surehand.core.secrets import is_secret
 from surehand.policy.book import RuleBook, find_obeyed, why_git_obeys
-from surehand.policy.decision import STRICTNESS, Decision, JudgedEffect, MatchedRule, Request
 from surehand.policy.floor import path_floor
 from surehand.policy.judge import Judgement, has_other_names
 from surehand.policy.paths import Roots, compile_pattern, fold_name, has_wildcard, pattern_key
 from surehand.policy.rule_files import rules_in_force
-from surehand.policy.rules import Kind, Rule, Verdict, grant
+from surehand.policy.rules import STRICTNESS, Decision, JudgedEffect, Kind, MatchedRule, Request, Rule, Verdict, grant
 from surehand.policy.trust import trusted_files
 
 if TYPE_CHECKING:
@@ -34,17 +33,6 @@ _NEUTRAL: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tt
 PATHS_REMEMBERED: Final = 2000
 _PATHS: Final = (ReadPath, WritePath)
 _ELSEWHERE: Final = ("-C", "--git-dir", "--work-tree")
-
-
-@frozen
-class Warned:
-    """Something about the rules a person should know: where, and what."""
-
-    where: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.text}" if self.where else self.text
 
 
 class Policy:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from surehand.core.effects import Effect, RunCommand
 from surehand.core.errors import RuleError, StateError
+from surehand.core.names import nearest
 from surehand.files.paths import is_beneath
 from surehand.policy.paths import Roots, compile_pattern, pattern_key
 from surehand.policy.rules import VERDICTS, Origin, Rule, RuleSource, Verdict, parse_line, parse_rule, plain_host
@@ -303,3 +304,43 @@ def _allowed_rules(text: str, path: str) -> set[str]:
         return {*permissions.get("allow", []), *(row["allow"] for row in rows if isinstance(row.get("allow"), str))}
     except (tomllib.TOMLDecodeError, AttributeError, TypeError) as problem:
         raise RuleError(f"{path} is not valid, so nothing was added to it: {problem}") from None
+
+
+# Rules that look like mistakes.
+
+
+def find_mistakes(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[str]:
+    """Return what looks like a mistake in the rules: one that can match nothing, or that another one undoes."""
+    own = [rule for rule in rules if rule.origin.source != "built-in"]
+    found = [_idle(rule, known_tools) for rule in own]
+    found += [_undone(rule, own) for rule in own]
+    return [each for each in found if each is not None]
+
+
+def find_misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[str]:
+    """Return the rules that name no tool but nearly do; one that is near to none may be meant for a tool to come."""
+    near = [rule for rule in rules if nearest(rule.name, known_tools, cutoff=0.75)]
+    found = [_idle(rule, known_tools) for rule in near]
+    return [each for each in found if each is not None]
+
+
+def _idle(rule: Rule, known_tools: Sequence[str]) -> str | None:
+    if rule.kind != "name" or rule.name.startswith("mcp__") or rule.names_caller(known_tools):
+        return None
+    near = nearest(rule.name, known_tools)
+    hint = f"; did you mean {near}?" if near else ""
+    return f"{rule.origin}: {rule.verdict} {rule.text} matches nothing: there is no tool {rule.name!r}{hint}"
+
+
+def _undone(rule: Rule, rules: Sequence[Rule]) -> str | None:
+    """An allow (or ask) rule that a stricter one about the same thing makes idle."""
+    order = ("allow", "ask", "deny")
+    for other in rules:
+        stricter = order.index(other.verdict) > order.index(rule.verdict)
+        same = other.kind == rule.kind and (other.spec == rule.spec or other.whole)
+        if stricter and same and (rule.kind != "name" or other.name == rule.name):
+            said = (
+                f"{rule.verdict} {rule.text} has no effect: {other.verdict} {other.text} ({other.origin}) comes first"
+            )
+            return f"{rule.origin}: {said}"
+    return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RemoteCall, RunCommand, Unreadable, WritePath
 from surehand.core.text import lazy_pattern
-from surehand.policy.commands import PROGRAM_FOLDERS
+from surehand.policy.rules import PROGRAM_FOLDERS
 
 if TYPE_CHECKING:
     from surehand.policy.paths import Roots

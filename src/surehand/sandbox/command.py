@@ -1,8 +1,11 @@
-"""A command as a sandbox runs it: what is started, how it ended, and what the system can enforce on it."""
+"""A command as a sandbox runs it: what is started, its run, how it ended, and what the system can enforce on it."""
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -97,3 +100,153 @@ def bash() -> str:
     if found := shutil.which("bash"):
         return found
     raise ToolFailure("there is no bash on this machine", code="tool_unavailable", hint="Install bash.")
+
+
+# One run of a command, as every sandbox has it: its output as it comes, its end, and how to bring that about.
+
+TERM, KILL = 15, 9
+_PIPE: Final = 1 << 20
+_F_SETPIPE_SZ: Final = 1031
+_MUCH: Final = 1 << 18
+"""Bytes after which a stream counts as a flood: it gets a larger pipe, and is looked at when that has filled."""
+_PAUSE_S: Final = 0.001
+_FIRST_LOOK_S: Final = 0.004
+"""How long what a command prints first waits in its pipe."""
+
+
+class CommandRun:
+    """One command under way; a sandbox says how it is signalled, and calls `set_ended` when it has ended."""
+
+    def __init__(self) -> None:
+        self.stopped = ""
+        self.waiting = ""
+        """The program that waits for somebody to type, while one does."""
+        self.told_waiting: Callable[[str], None] | None = None
+        """Called with its name when one begins to."""
+        self._loop = asyncio.get_running_loop()
+        self._feeds: dict[int, Feed] = {}
+        self._taken: dict[int, int] = {}
+        self._began = time.monotonic()
+        self._ended: asyncio.Future[Ended] = self._loop.create_future()
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def signal(self, number: int) -> None:
+        """Send the command and all it started a signal."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End it by the strongest means there are."""
+        self.signal(KILL)
+
+    def let_go(self) -> None:
+        """Close our copies of what was handed over to the command."""
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, once it has."""
+        return self._ended.result() if self._ended.done() else None
+
+    @property
+    def wall_s(self) -> float:
+        """How long it has been under way."""
+        return time.monotonic() - self._began
+
+    async def finish(self, timeout_s: float | None = None) -> Ended:
+        """Wait for the end; at the time-out, or when cancelled, bring it about."""
+        if timeout_s is not None:
+            self._timers.append(self._loop.call_later(timeout_s, self.stop, "timeout"))
+        try:
+            return await asyncio.shield(self._ended)
+        except asyncio.CancelledError:
+            if self._ended.done():
+                raise
+            self.stop("cancelled")
+            try:
+                await asyncio.shield(self._ended)
+            except asyncio.CancelledError:
+                self.signal(KILL)  # whoever waits wants no grace at all
+                raise
+            raise
+
+    def stop(self, why: str, grace_s: float = TERM_S) -> None:
+        """Begin to end it: SIGTERM, then SIGKILL, then whatever is stronger."""
+        if self.stopped or self._ended.done():
+            return
+        self.stopped = why
+        # TERM first: git leaves index.lock behind on KILL.
+        self.signal(TERM)
+        self._timers.append(self._loop.call_later(grace_s, self.signal, KILL))
+        self._timers.append(self._loop.call_later(grace_s + KILL_S / 2, self.kill))
+
+    def fail(self, why: str) -> None:
+        """End it without an exit code, because of `why`."""
+        if not self._ended.done():
+            self.set_ended(Ended(exit_code=-1, wall_s=self.wall_s, stopped=self.stopped or why))
+
+    def set_ended(self, ended: Ended) -> None:
+        """Take the rest of its output, close what is open, and tell who waits how it ended."""
+        for timer in self._timers:
+            timer.cancel()
+        self.let_go()
+        self.drain()
+        for reader in list(self._feeds):
+            self._forget(reader)
+        if not self._ended.done():
+            self._ended.set_result(ended)
+
+    def open_pipe(self, feed: Feed) -> int:
+        """Return the end of a new pipe that the command prints to; what comes goes to the feed."""
+        reader, writer = os.pipe()
+        self._feeds[reader], self._taken[reader] = feed, 0
+        os.set_blocking(reader, False)
+        # Most commands have ended by then, and what they printed is taken at once: three turns of the loop less.
+        self._timers.append(self._loop.call_later(_FIRST_LOOK_S, self._resume, reader))
+        return writer
+
+    def drain(self) -> None:
+        """Take everything that has been printed so far."""
+        for reader in list(self._feeds):
+            while reader in self._feeds and self._read(reader):
+                pass
+
+    def _read(self, reader: int) -> bool:
+        """Take what is there to read; False when there is nothing."""
+        try:
+            data = os.read(reader, _PIPE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._forget(reader)
+            return False
+        self._feeds[reader](data)
+        if self._taken[reader] < _MUCH:
+            self._taken[reader] += len(data)
+            if self._taken[reader] >= _MUCH:
+                _widen(reader)
+        elif len(data) < _MUCH:
+            self._pause(reader)
+        return True
+
+    def _pause(self, reader: int) -> None:
+        """Look away for a moment: taking a flood page by page costs more than what it is made of."""
+        self._loop.remove_reader(reader)
+        self._loop.call_later(_PAUSE_S, self._resume, reader)
+
+    def _resume(self, reader: int) -> None:
+        if reader in self._feeds:
+            self._loop.add_reader(reader, self._read, reader)
+
+    def _forget(self, reader: int) -> None:
+        if self._feeds.pop(reader, None) is not None:
+            self._loop.remove_reader(reader)
+            os.close(reader)
+
+
+def _widen(reader: int) -> None:
+    """Give a pipe that fills up more room: fewer turns for the same bytes."""
+    try:
+        fcntl.fcntl(reader, _F_SETPIPE_SZ, _PIPE)
+    except OSError:
+        pass  # the user's pipes have all the room they may have, or the system knows no such thing

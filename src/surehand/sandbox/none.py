@@ -17,16 +17,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.sandbox.command import (
+    KILL,
     SCRIPT,
     Abilities,
     Command,
+    CommandRun,
     Ended,
     Feed,
     SandboxFailure,
     bash,
     start_failure,
 )
-from surehand.sandbox.command_run import KILL, CommandRun
 
 if TYPE_CHECKING:
     from surehand.sandbox.profile import SandboxProfile

@@ -8,7 +8,7 @@
 Two implement it: `linux` enforces a profile and writes down what a command changes; `none` starts a process and ends
 its group, on every system that has a shell. A third is three classes (`Sandbox`, `Runner`,
 `Run`; `CommandRun` has what all runs share) and a line in `choose`. It adds the words of its refusals to `denials.py`,
-its system's folders to `view.py`, and says what it can in `Abilities`, where the program takes
+its system's folders to `profile.py`, and says what it can in `Abilities`, where the program takes
 
 - `private_view` for: secrets are hidden, read-only paths stay so, and a dry run may stand in the workspace's place,
 - `seccomp` for: what a command changes is recorded (else the runner's `records` is False),
@@ -18,7 +18,7 @@ its system's folders to `view.py`, and says what it can in `Abilities`, where th
 
 `keeps_shell` is False unless a shell can live on between calls as the client of `linux` keeps one. A runner that
 contains takes `descriptors` (MCP servers and process tools use them) and ignores a `change_log` it cannot write; one
-that `records` offers `begin_change_log`; its `pid` is 0 unless `records.py` and `commands.leftovers` know its system.
+that `records` offers `begin_change_log`; its `pid` is 0 unless `commands.leftovers` knows its system.
 """
 
 from __future__ import annotations

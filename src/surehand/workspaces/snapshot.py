@@ -24,8 +24,7 @@ from surehand.core.read_state import SETTLED_NS, digest_of
 from surehand.core.secrets import is_secret
 from surehand.files.paths import open_folder
 from surehand.files.trees import copy_data
-from surehand.git.index import read_tracked
-from surehand.git.repositories import repository_at
+from surehand.git.repositories import read_tracked, repository_at
 from surehand.search.ignore_files import is_cache
 from surehand.search.walk import Walk
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.sandbox.linux import cgroup
+from surehand.sandbox.linux import limits
 
 LIMITS = {"memory": 64 << 20, "processes": 100, "file_size": 1 << 20}
 
@@ -26,7 +26,7 @@ def make_tree(root: Path, enabled: str, own: str = "user/app/shell.scope") -> tu
 def test_the_nearest_group_that_was_handed_over_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, own = make_tree(tmp_path, "cpu memory pids")
     monkeypatch.setattr(os, "getxattr", lambda path, name: b"1" if path.endswith("/app") else b"")
-    assert cgroup.find_delegated(root, own) == f"{root}/user/app"
+    assert limits.find_delegated(root, own) == f"{root}/user/app"
 
 
 def test_none_is_taken_that_lacks_what_is_needed_or_was_not_handed_over(
@@ -34,15 +34,15 @@ def test_none_is_taken_that_lacks_what_is_needed_or_was_not_handed_over(
 ) -> None:
     root, own = make_tree(tmp_path, "cpu pids")
     monkeypatch.setattr(os, "getxattr", lambda path, name: b"1")
-    assert cgroup.find_delegated(root, own) == ""
+    assert limits.find_delegated(root, own) == ""
     (tmp_path / "user/app/cgroup.subtree_control").write_text("memory pids")
     monkeypatch.setattr(os, "getxattr", lambda path, name: b"")
-    assert cgroup.find_delegated(root, own) == ("" if os.geteuid() == 0 else f"{root}/user/app")
-    assert cgroup.find_delegated(root, str(tmp_path / "missing")) == ""
+    assert limits.find_delegated(root, own) == ("" if os.geteuid() == 0 else f"{root}/user/app")
+    assert limits.find_delegated(root, str(tmp_path / "missing")) == ""
 
 
 def test_a_supervisor_without_the_files_of_its_limits_is_taken_back(tmp_path: Path) -> None:
-    session = cgroup.Session(str(tmp_path), needed=())
+    session = limits.Groups(str(tmp_path), needed=())
     with pytest.raises(FileNotFoundError):
         session.make_group(LIMITS)
     assert os.listdir(tmp_path / session.name) == []
@@ -54,7 +54,7 @@ def test_what_killed_launchers_left_is_removed_and_what_lives_is_not(tmp_path: P
     (tmp_path / "surehand-999999999/supervisor-1").mkdir(parents=True)
     (tmp_path / f"surehand-{os.getppid()}").mkdir()
     (tmp_path / "other").mkdir()
-    cgroup.remove_stale(str(tmp_path))
+    limits.remove_stale(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == sorted(["other", f"surehand-{os.getppid()}"])
 
 
@@ -62,19 +62,19 @@ def test_what_killed_launchers_left_is_removed_and_what_lives_is_not(tmp_path: P
     not os.access("/sys/fs/cgroup/unified/cgroup.procs", os.W_OK), reason="no cgroup2 here that can be written"
 )
 def test_a_process_joins_a_real_group_with_all_it_starts_and_the_group_goes() -> None:
-    session = cgroup.Session("/sys/fs/cgroup/unified", needed=())
+    session = limits.Groups("/sys/fs/cgroup/unified", needed=())
     os.mkdir("supervisor-1", dir_fd=session.folder)
     supervisor = os.open("supervisor-1", os.O_RDONLY, dir_fd=session.folder)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        cgroup.join(supervisor)
+        limits.join(supervisor)
         with open("/proc/self/cgroup") as own:
             os.write(writer, own.read().encode())
         os._exit(0)
     os.waitpid(pid, 0)
     os.close(writer)
     assert f"0::/{session.name}/supervisor-1\n".encode() in os.read(reader, 4096)
-    assert cgroup.count_kills(supervisor) == 0
+    assert limits.count_kills(supervisor) == 0
     session.close()
     assert not os.path.exists(f"/sys/fs/cgroup/unified/{session.name}")

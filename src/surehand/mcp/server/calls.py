@@ -22,7 +22,7 @@ from surehand.core.frozen import frozen
 from surehand.core.tool import ToolInfo
 from surehand.core.view import Selection
 from surehand.mcp import convert
-from surehand.policy.approvals import Answer, Question
+from surehand.policy.approval import Answer, Question
 
 REPORTS_LIMIT: Final = 200
 """Reports that may wait for a slow client; older ones are dropped."""

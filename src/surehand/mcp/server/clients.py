@@ -24,7 +24,7 @@ from surehand.core.session import Session
 from surehand.core.view import Selection
 from surehand.engine.bus import Bus
 from surehand.mcp.server.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel
-from surehand.policy.approvals import Approver
+from surehand.policy.approval import Approver
 from surehand.state import locations
 from surehand.state.files import write_private
 

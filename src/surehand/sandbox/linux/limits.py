@@ -1,4 +1,7 @@
-"""Limits on a command: memory, processes, file size; by rlimit for each process, by a look at all together."""
+"""Limits on a command: memory, processes, file size; by rlimit for each process, by a look or a cgroup for all.
+
+Runs in the launcher, but for `find_delegated`.
+"""
 
 import os
 import resource
@@ -98,3 +101,156 @@ def overrun(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
 def describe_memory(limits: dict[str, int]) -> str:
     """Say that the limit on memory was broken."""
     return f"its processes together used more than {limits['memory'] >> 20} MB of memory"
+
+
+# A cgroup for each supervisor, where the system has delegated one to us: the kernel itself keeps the limits.
+#
+# Without one, which is the rule in containers and for root, limits are kept by a look four times a second. Groups are
+# made beside our own, below the nearest folder that is ours to divide: nobody else is moved.
+
+_ROOT = "/sys/fs/cgroup"
+_NEEDED = ("memory", "pids")
+_PREFIX = "surehand-"
+_LITTLE = 32 << 20
+"""Less than this left for the files that programs read is too little, whatever the limit."""
+
+
+def find_delegated(root: str = _ROOT, own: str = "/proc/self/cgroup", needed: tuple[str, ...] = _NEEDED) -> str:
+    """Return the nearest folder above our own group in which we may make groups with limits, or an empty text."""
+    for line in _read(own).splitlines():
+        if line.startswith("0::/"):
+            folder = os.path.join(root, line[4:]).rstrip("/")
+            while len(folder) > len(root):
+                folder = os.path.dirname(folder)
+                if _is_ours(folder) and set(needed) <= set(_read(f"{folder}/cgroup.subtree_control").split()):
+                    return folder
+    return ""
+
+
+def _is_ours(folder: str) -> bool:
+    """Tell whether a group was handed over: it belongs to an ordinary user, or systemd has marked it.
+
+    What root could write all the same is the system's own to divide.
+    """
+    try:
+        if os.stat(folder).st_uid != os.geteuid() or not os.access(f"{folder}/cgroup.procs", os.W_OK):
+            return False
+        return os.geteuid() != 0 or os.getxattr(folder, "user.delegate") == b"1"
+    except OSError:
+        return False
+
+
+class Groups:
+    """The groups of one launcher. They are held by descriptor: the sandbox shows these files read-only."""
+
+    def __init__(self, folder: str, needed: tuple[str, ...] = _NEEDED) -> None:
+        remove_stale(folder)
+        self.parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.name = f"{_PREFIX}{os.getpid()}"
+        os.mkdir(self.name, 0o755, dir_fd=self.parent)
+        self.folder = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.parent)
+        self.count = 0
+        if needed:
+            _write(self.folder, "cgroup.subtree_control", " ".join(f"+{each}" for each in needed))
+
+    def make_group(self, limits: dict[str, int]) -> tuple[str, int]:
+        """Make the group of a supervisor, with its limits; return its name and its descriptor."""
+        self.count += 1
+        name = f"supervisor-{self.count}"
+        os.mkdir(name, 0o755, dir_fd=self.folder)
+        group = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.folder)
+        try:
+            _write(group, "memory.max", str(limits["memory"]))
+            _write(group, "pids.max", str(limits["processes"]))
+        except OSError:
+            os.close(group)
+            self.remove_group(name)
+            raise
+        for file, text in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+            try:
+                _write(group, file, text)
+            except OSError:
+                continue  # a kernel without swap accounting
+        return name, group
+
+    def remove_group(self, name: str) -> None:
+        """Remove the group of a supervisor whose processes are gone."""
+        try:
+            os.rmdir(name, dir_fd=self.folder)
+        except OSError:
+            pass  # the next launcher finds it
+
+    def close(self) -> None:
+        """Remove the session's group; every supervisor has ended."""
+        for name in os.listdir(self.folder):
+            if name.startswith("supervisor-"):
+                self.remove_group(name)
+        try:
+            os.rmdir(self.name, dir_fd=self.parent)
+        except OSError:
+            pass
+
+
+def join(group: int) -> None:
+    """Move this process, and with it all it starts, into a group."""
+    _write(group, "cgroup.procs", "0")
+
+
+def count_kills(group: int) -> int:
+    """Return how often the kernel ended processes of a group for want of memory."""
+    return _read_counts(group, "memory.events").get("oom_kill", 0)
+
+
+def count_pushes(group: int, limit: int) -> int:
+    """Return how often a group that is full came up against its limit; 0 while there is much to take back.
+
+    The kernel ends nobody as long as it can take back a page of a program's code, which is read again at once: a
+    command can be held there for minutes.
+    """
+    held = _read_counts(group, "memory.stat")
+    kept = held.get("anon", 0) + held.get("shmem", 0) + held.get("kernel", 0) - held.get("slab_reclaimable", 0)
+    if kept < limit - min(limit // 8, _LITTLE):
+        return 0
+    return _read_counts(group, "memory.events").get("max", 0)
+
+
+def _read_counts(group: int, name: str) -> dict[str, int]:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=group)
+        try:
+            words = os.read(descriptor, 16384).decode().split()
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return {}
+    return {word: int(count) for word, count in zip(words[::2], words[1::2], strict=False)}
+
+
+def remove_stale(folder: str) -> None:
+    """Remove the groups of launchers that were killed."""
+    for name in os.listdir(folder):
+        pid = name.removeprefix(_PREFIX)
+        if name.startswith(_PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            path = os.path.join(folder, name)
+            try:
+                for group in [each for each in os.listdir(path) if each.startswith("supervisor-")]:
+                    os.rmdir(os.path.join(path, group))
+                os.rmdir(path)
+            except OSError:
+                continue  # something in it still runs
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""

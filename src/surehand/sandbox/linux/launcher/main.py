@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.abspath(__file__).removesuffix("/surehand/sandbox/lin
 
 import _socket
 
-from surehand.sandbox.linux import cgroup, landlock, namespaces, seccomp, system
+from surehand.sandbox.linux import landlock, limits, namespaces, seccomp, system
 from surehand.sandbox.linux.launcher import messages, supervisor, tree
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
@@ -32,7 +32,7 @@ class Launcher:
         self.profile = profile
         self.owner = owner
         self.supervisors: set[int] = set()
-        self.groups: cgroup.Session | None = None
+        self.groups: limits.Groups | None = None
         self.group_names: dict[int, str] = {}
         """The group of each supervisor's commands, where we may make groups."""
         self.dismissed = False
@@ -180,11 +180,11 @@ class Launcher:
         remove_tree(f"/proc/self/fd/{self.temp}/{name}")
 
 
-def _make_groups(profile: dict[str, Any]) -> cgroup.Session | None:
+def _make_groups(profile: dict[str, Any]) -> limits.Groups | None:
     """Make the group of this launcher where limits are to be kept and a group was handed over to us."""
-    folder = cgroup.find_delegated() if profile["limited"] else ""
+    folder = limits.find_delegated() if profile["limited"] else ""
     try:
-        return cgroup.Session(folder) if folder else None
+        return limits.Groups(folder) if folder else None
     except OSError:
         return None
 

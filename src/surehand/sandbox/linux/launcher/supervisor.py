@@ -12,7 +12,7 @@ import os
 import select
 import time
 
-from surehand.sandbox.linux import cgroup, landlock, limits, namespaces, seccomp, system
+from surehand.sandbox.linux import landlock, limits, namespaces, seccomp, system
 from surehand.sandbox.linux.launcher import command, messages, tree
 from surehand.sandbox.linux.launcher.change_recorder import ChangeRecorder
 
@@ -121,7 +121,7 @@ class Supervisor:
         self.error: tuple[str, int] | None = None
         self.looks = 0
         self.in_temps = limits.in_temps(self.temps)
-        self.kills = cgroup.count_kills(self.group) if self.group >= 0 else 0
+        self.kills = limits.count_kills(self.group) if self.group >= 0 else 0
         self.pushes = 0
         self.asking: dict[int, tuple[str, int]] = {}
         self.told = ""
@@ -171,7 +171,7 @@ class Supervisor:
     def _join_group(self) -> None:
         if self.group >= 0:
             try:
-                cgroup.join(self.group)
+                limits.join(self.group)
             except OSError:
                 pass  # what it uses is looked at all the same
 
@@ -298,7 +298,7 @@ class Supervisor:
         """Say that a command has used its memory up: since the last look the kernel found hardly any more for it."""
         if self.group < 0:
             return ""
-        before, self.pushes = self.pushes, cgroup.count_pushes(self.group, self.limits["memory"])
+        before, self.pushes = self.pushes, limits.count_pushes(self.group, self.limits["memory"])
         return limits.describe_memory(self.limits) if 0 < before < self.pushes else ""
 
     def _look_for_input(self, pids: list[int]) -> None:
@@ -350,7 +350,7 @@ class Supervisor:
             return left
 
     def _report(self, left: int) -> bool:
-        if self.group >= 0 and not self.reason and cgroup.count_kills(self.group) > self.kills:
+        if self.group >= 0 and not self.reason and limits.count_kills(self.group) > self.kills:
             self.reason = f"ended because {limits.describe_memory(self.limits)}"
         report = {
             "status": self.ended,

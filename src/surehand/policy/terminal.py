@@ -9,7 +9,7 @@ from typing import Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.tool import DryRun
-from surehand.policy.approvals.question import Answer, AnswerKind, Question, one_line, printable
+from surehand.policy.approval import Answer, AnswerKind, Question, one_line, printable
 from surehand.state.stdio import echoing
 
 _KEYS: Final[dict[str, AnswerKind]] = {

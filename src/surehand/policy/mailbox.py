@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from surehand.core.call import new_id
 from surehand.core.errors import StateError
 from surehand.files.sanitize import mask_data
-from surehand.policy.approvals.question import Answer, Question
+from surehand.policy.approval import Answer, Question
 from surehand.state.locations import private_dir
 
 if TYPE_CHECKING:
