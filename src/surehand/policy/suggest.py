@@ -24,26 +24,23 @@ def _words(text: str) -> frozenset[str]:
 # What a program does with the word after its name, where further words only say to what: a rule may leave those free.
 # Whatever runs other programs, installs code of anybody's choice or changes settings is not here: `git config`,
 # `git rebase -x`, `npm install`, `docker run`, `docker build`, `poetry run`, `mvn` and `gradle` (whose further words
-# may be goals of any plug-in, or a script). A program that is not here gets its very words; so do those whose options
-# name code (`pylint --init-hook`, `mypy --python-executable`).
+# may be goals of any plug-in, or a script). A program that is not here gets its very words; so do those whose words
+# may name code (`pylint --init-hook`, `mypy --python-executable`, `uv lock --python`, `apt list -o`, `brew info x.rb`),
+# and those that print what a program was started with (`docker inspect`, `docker compose config`).
 _DEEDS: dict[str, frozenset[str]] = {
     "git": _words(
         "add commit push pull fetch checkout switch merge stash tag branch reset restore rm mv cherry-pick revert "
         "clean status log diff show blame"
     ),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _words("test build start lint audit outdated prune dedupe")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _words("test build start lint outdated")),
     "cargo": _words("build check test clippy fmt doc clean bench tree update"),
     "go": _words("build vet fmt mod clean"),
     "dotnet": _words("build test restore clean format"),
-    "docker": _words("ps images logs inspect pull stop start restart"),
-    "kubectl": _words("get describe logs top"),
+    "docker": _words("ps images logs pull stop start restart"),
+    "kubectl": _words("logs top"),
     "gh": _words("pr issue release label"),
-    "systemctl": _words("status list-units"),
-    "brew": _words("list info search outdated"),
-    **dict.fromkeys(("apt", "apt-get", "dnf", "yum"), _words("update list search show")),
     "terraform": _words("fmt validate"),
     "ruff": _words("check format"),
-    "uv": _words("lock tree"),
     "poetry": _words("lock check show"),
     "make": frozenset(),
 }
@@ -54,12 +51,13 @@ _DEEPER = {
     ("git", "stash"),
     ("git", "worktree"),
     *(("gh", what) for what in ("pr", "issue", "release", "label")),
+    *(("kubectl", deed) for deed in ("get", "describe")),  # of secrets, among others
     ("go", "mod"),
 }
-_COMPOSED = _words("down ps logs stop start restart pull config")
+_COMPOSED = _words("down ps logs stop start restart pull")
 # Programs without deeds that do one thing to the files they are given, each of which is judged besides.
 _PLAIN_PROGRAMS = _words(
-    "mkdir touch rmdir mktemp black isort flake8 shellcheck rustfmt gofmt clang-format shfmt tsc jest vitest pytest"
+    "mkdir touch rmdir mktemp black isort shellcheck rustfmt gofmt clang-format shfmt tsc jest vitest pytest"
 )
 MOST_RULES = 100
 """The most a suggestion may hold: each is looked at in every later judgement."""
