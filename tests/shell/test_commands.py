@@ -90,6 +90,7 @@ tar -cf x y --checkpoint=1 --checkpoint-action=exec='rm -rf src'
 tar --to-command='rm -rf src' -xf x
 rsync -e 'rm -rf src' a b:c
 rg --pre='rm -rf src' x
+kubectl get pods --kubeconfig='rm -rf src'
 sort --compress-program='rm -rf src' x
 ssh -oProxyCommand='rm -rf src' host
 ssh -o 'ProxyCommand rm -rf src' host

@@ -59,8 +59,9 @@ _PUBLIC = lazy_pattern(
     r"interrupts|(?:self/)?(?:mounts|cgroup)|self/(?:status|limits|mountinfo)|sys/(?:kernel/(?:ostype|osrelease|version|"
     r"pid_max|threads-max|random/uuid)|fs/(?:file-max|file-nr|inotify/\w+)|vm/(?:swappiness|overcommit_memory|"
     r"max_map_count)))"
-    r"|/etc/(?:os-release|lsb-release|\w+[-_](?:release|version)|issue(?:\.net)?|timezone|localtime|shells|services|"
+    r"|/etc/(?:os-release|lsb-release|hostname|\w+[-_](?:release|version)|issue(?:\.net)?|timezone|localtime|shells|services|"
     r"protocols|mime\.types|nsswitch\.conf|ld\.so\.conf)"
+    r"|(?:/usr(?:/local)?)?/s?bin|/usr/include(?:/[\w./+-]+)?"  # which programs there are, and headers
     r"|/usr/lib/os-release|/usr/share/(?:zoneinfo|dict)/[\w./+-]+"
     r"|/sys/fs/cgroup/(?:memory\.max|memory\.current|cpu\.max|pids\.max|cgroup\.controllers)"
     r"|/sys/devices/system/cpu/(?:online|present|possible)"

