@@ -50,6 +50,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "black": ("pyproject.toml",),
     "isort": (".isort.cfg", "pyproject.toml", "setup.cfg", "tox.ini", ".editorconfig"),
     "ack": (".ackrc", "_ackrc"),
+    "shellcheck": (".shellcheckrc", "shellcheckrc"),
     "yamllint": (".yamllint", ".yamllint.yaml", ".yamllint.yml"),
     "yarn": (".yarnrc", ".yarnrc.yml", "package.json"),
     "pnpm": (".npmrc", ".pnpmfile.cjs", ".pnpmfile.mjs", "pnpm-workspace.yaml", "package.json"),
@@ -201,9 +202,18 @@ def _yamllint(path: str, effect: RunCommand, request: Request) -> str:
     return f"{path} may name other files that yamllint reads" if re.search(r"extends|from-file|\\", rest) else ""
 
 
+def _shellcheck(path: str, effect: RunCommand, request: Request) -> str:
+    own = os.path.dirname(path) == os.path.expanduser("~")
+    plain = own or all(_PLAIN_CHECK.fullmatch(line.strip()) for line in _read(path).split("\n"))
+    return "" if plain else f"{path} may have shellcheck read and quote the files that scripts name"
+
+
+_PLAIN_CHECK = lazy_pattern(r"(?:(?:disable|enable|shell)=[\w,-]+)?\s*(?:#.*)?", re.ASCII)
+
+
 _JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {
     "cargo": _cargo, "go": _go, "ruff": _ruff, "yarn": _javascript, "pnpm": _javascript, "ack": _ack,
-    "yamllint": _yamllint,
+    "shellcheck": _shellcheck, "yamllint": _yamllint,
 }  # fmt: skip
 # Modules of Python releases newer than the one that may run here, and the one that `-m` is given.
 _NEWER_MODULES = frozenset({"annotationlib", "compression", "profiling", "pip"})

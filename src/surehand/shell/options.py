@@ -273,7 +273,9 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
         return Verdict(f"the program is not literal: {operands[0].text}", unreadable=True)
     # What stands for several words gives the pattern and files: `grep *`.
     files = operands if given or any(word.many for word in operands[:1]) else operands[1:]
-    recursive = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
+    enters = any(word.text not in ("read", "skip") for word in parsed.values("-d", "--directories"))
+    walks = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
+    recursive = walks or enters
     if recursive and not files:
         files = [Word(".")]
     picked = parsed.values("-g", "--glob", "--iglob", "--include")

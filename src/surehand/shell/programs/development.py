@@ -324,7 +324,8 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("", "-f: -e: -i: -o: -s: -S: -W: -C? --format: --exclude: --include: --enable: --shell: "
                      "--severity: --wiki-link-count: --color? --norc --list-optional @read"),
             ),
-            version="--version --help -V", runs=("shellcheck script.sh", "shellcheck -S error -f gcc a.sh"),
+            version="--version --help -V", obeys_folder=True,
+            runs=("shellcheck script.sh", "shellcheck -S error -f gcc a.sh"),
             asks=("shellcheck -x a.sh", "shellcheck --rcfile=x a.sh")),
     Program("hadolint", forms=(Form("", "-f: -t: --format: --ignore: --no-color --failure-threshold: @read"),),
             version="--version --help -v", runs=("hadolint Dockerfile",), asks=("hadolint -c x Dockerfile",)),

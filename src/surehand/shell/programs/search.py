@@ -10,7 +10,7 @@ from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict, names
-from surehand.shell.programs.record import Call, Program, without
+from surehand.shell.programs.record import Call, Form, Program, without
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, scripts, value_of
 
@@ -30,6 +30,14 @@ _FD = (
     "--max-depth: --min-depth: --exact-depth: --type: --extension: --size: --changed-within: --changed-before: "
     "--exclude: --color: --threads: --max-results: --quiet --list-details --prune --strip-cwd-prefix? "
     "@pattern_or_files"
+)
+
+_AG = (
+    "-achHilLnoQrRsSuUvwz0 -A? -B? -C? -G: -m: --ackmate --after? --before? --context? --column --count --color "
+    "--nocolor --depth: --files-with-matches --files-without-matches --filename --nofilename --heading --noheading "
+    "--hidden --ignore: --ignore-case --ignore-dir: --literal --max-count: --numbers --nonumbers --only-matching "
+    "--smart-case --stats --vimgrep --word-regexp --cc --cpp --css --go --html --java --js --json --make "
+    "--markdown --md --php --py --python --ruby --rust --shell --sql --ts --xml --yaml "
 )
 
 _FILES = ("-l", "-L", "--files-with-matches", "--files-without-match")
@@ -130,14 +138,11 @@ PROGRAMS: tuple[Program, ...] = (
             "--maxdepth: --generate: @pattern_or_files", starts=scripts("--pre", "--hostname-bin"),
             lists_paths=_lists_with_rg, exit_1_means_no=True, runs=("rg -N foo", "rg -S Foo"),
             asks=("rg --pre ./x y",)),
+    # With -g, which gives the pattern, all its operands are folders.
     Program("ag", kind="search",
-            reads="-acgGhHilLnoQrRsSuUvwz0 -A? -B? -C? -G: -m: -g: --ackmate --after? --before? --context? --column "
-            "--count --color --nocolor --depth: --files-with-matches --files-without-matches --filename "
-            "--nofilename --heading --noheading --hidden --ignore: --ignore-case --ignore-dir: --literal "
-            "--max-count: --numbers --nonumbers --only-matching --smart-case --stats --vimgrep --word-regexp "
-            "--cc --cpp --css --go --html --java --js --json --make --markdown --md --php --py --python --ruby --rust "
-            "--shell --sql --ts --xml --yaml @pattern", exit_1_means_no=True, runs=("ag -l main", "ag --py TODO src"),
-            asks=("ag --pager=./x foo",)),
+            forms=(Form("", _AG + "-g: @walk", needs=("-g",)), Form("", _AG + "@pattern_or_files")),
+            version="--version --help", exit_1_means_no=True, runs=("ag -l main", "ag --py TODO src", "ag -g py src"),
+            asks=("ag --pager=./x foo", "ag -g passwd /etc")),
     # A project's `.ackrc` may not name a pager or an output, of which ack would make code.
     Program("ack", kind="search",
             reads="-cfghHilLnoQrRsSvw1 -A: -B: -C? -m: --after-context: --before-context: --context? --break "
@@ -153,9 +158,8 @@ PROGRAMS: tuple[Program, ...] = (
             lists_paths=_lists_with_fd, runs=("fd -d 2", "fd -t f", "fd -e py -x wc -l", "fd -X head -n 1 {}"),
             asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}",
                   'fd -x echo "$X" -X rm')),
-    Program("locate", kind="search",
-            reads="-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex "
-            "--wholename @text", runs=("locate app.py",), asks=("locate --output=out a.txt",)),
+    Program("locate", kind="search", version="--version --help", runs=("locate --version",),
+            asks=("locate app.py",)),  # it knows the names of everybody's files
     Program("which", heeds="own", kind="search",
             reads="-as --all --skip-alias --skip-functions --skip-dot --skip-tilde --tty-only * @text",
             exit_1_means_no=True, runs=("which -a node", "which -a python"), asks=("which --output=out a.txt",)),

@@ -48,6 +48,18 @@ def _judge_yq(call: Call) -> Verdict:
     return call.judge_options(given)
 
 
+_CHARACTER_SET = lazy_pattern(r"[\w.:+-]*(?://\w*)*", re.ASCII)
+
+
+def _judge_iconv(call: Call) -> Verdict:
+    """Judge `iconv`, which reads a character set with a `/` in its name from a file."""
+    parsed = options.parse(call.words, options.flags(call.program.reads))
+    named = parsed.values("-f", "-t", "--from-code", "--to-code")
+    if not all(word.literal and _CHARACTER_SET.fullmatch(word.text) for word in named):
+        return Verdict("`iconv` may read a character set from a file")
+    return call.judge_options()
+
+
 def _sort_touches(words: Sequence[Word]) -> Iterator[Touch]:
     parsed = loosely(
         words, "-bdfghiMnRrVcCmsuz -k: -t: -S: -T: -o: --key: --field-separator: --output: --files0-from:r"
@@ -131,7 +143,8 @@ PROGRAMS: tuple[Program, ...] = (
             reads="-erz -n: -i: --echo --head-count: --input-range: --repeat --zero-terminated @read",
             runs=("shuf -n 1 f", "shuf -n 1 a.txt"), asks=("shuf --output=out f",)),
     Program("iconv", kind="read", reads="-f: -t: -c -s -l --from-code: --to-code: --list --silent @read",
-            runs=("iconv -l", "iconv -f latin1 -t utf8 f"), asks=("iconv --output=out f",)),
+            check=_judge_iconv, runs=("iconv -l", "iconv -f latin1 -t utf8 f", "iconv -t ascii//TRANSLIT f"),
+            asks=("iconv --output=out f", "iconv -f ./x f", "iconv --to-code=../x f")),
     Program("numfmt", kind="read",
             reads="--from: --to: --from-unit: --to-unit: --padding: --round: --suffix: --format: --field: --header? "
             "--delimiter: --grouping --invalid: -d: -z * @text",
