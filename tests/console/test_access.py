@@ -148,6 +148,27 @@ async def test_a_body_that_is_no_object_is_refused_in_words(body: bytes) -> None
     assert answer.json()["error"]
 
 
+ODD_REQUESTS = [
+    ("GET", "/api/changes?workspace=%00", b""),
+    ("GET", "/api/changes?file=a%00b", b""),
+    ("GET", "/api/calls/%00", b""),
+    ("GET", f"/api/events?after={'9' * 5_000}", b""),
+    ("POST", "/api/login", rb'{"code": "\ud800"}'),
+    ("POST", "/api/tools/health", rb'{"workspace": "\ud800", "tool": "x"}'),
+    ("POST", "/api/tools/health", rb'{"workspace": "\u0000", "tool": "x"}'),
+    ("POST", "/api/history/prune", b'{"workspace": "/", "keep_bytes": 1e999}'),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ODD_REQUESTS)
+async def test_values_that_name_nothing_are_refused_in_words(method: str, path: str, body: bytes) -> None:
+    async with serve_console() as served:
+        headers = {"content-type": "application/json"}
+        answer = await served.client.request(method, path, content=body, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+
+
 async def test_signing_out_signs_everybody_out() -> None:
     async with serve_console() as served:
         assert (await served.client.post("/api/logout", json={})).status_code == 200

@@ -45,12 +45,17 @@ class ApiRequest:
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def __post_init__(self) -> None:
+        for name, value in (*self.path.items(), *self.query.items()):
+            if not _is_plain(value):
+                raise ApiError(400, f"{name} is not a text")
+
     def text(self, name: str, otherwise: str | None = None) -> str:
         """Return a text of body or query; raise ApiError if it is missing and has no default."""
         value = self.body.get(name, self.query.get(name))
         if value is None and otherwise is not None:
             return otherwise
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not _is_plain(value):
             raise ApiError(400, f"{name} is missing or not a text")
         return value
 
@@ -59,7 +64,7 @@ class ApiRequest:
         value = self.body.get(name, self.query.get(name, otherwise))
         try:
             found = int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ApiError(400, f"{name} is not a number") from None
         if not 0 <= found <= most:
             raise ApiError(400, f"{name} must be a number from 0 to {most}")
@@ -76,6 +81,11 @@ class ApiRequest:
         if value is not None and not isinstance(value, dict):
             raise ApiError(400, f"{name} is not an object")
         return cast("dict[str, Any] | None", value)
+
+
+def _is_plain(text: str) -> bool:
+    """Say whether a text can name something: no file, session or call is called by a NUL or half a character."""
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 Handler = Callable[["Console", ApiRequest], Awaitable[Any]]

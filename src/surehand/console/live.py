@@ -223,8 +223,8 @@ async def list_sessions(console: Console, request: ApiRequest) -> Any:
 
 async def follow_events(console: Console, request: ApiRequest) -> Any:
     """Stream what happens in all sessions."""
-    after = request.text("after", "")
-    stream = console.feed.stream(_make_filter(request), int(after) if after.isdigit() else None)
+    after = request.number("after", -1, 2**53) if request.query.get("after", "").isdecimal() else None
+    stream = console.feed.stream(_make_filter(request), after)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 

@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final, Self, cast
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from surehand import __version__
@@ -135,7 +136,7 @@ class Console:
         self.port = scope["server"][1]
         send = _with_headers(send)
         if (refused := self._refusal(scope)) is not None:
-            await JSONResponse({"error": refused[1], "hint": ""}, refused[0])(scope, receive, send)
+            await _json({"error": refused[1], "hint": ""}, refused[0])(scope, receive, send)
             return
         await self._inner(scope, receive, send)
 
@@ -165,16 +166,16 @@ class Console:
                 found = await endpoint.run(self, given)
             except ApiError as problem:
                 told = {"error": problem.message, "hint": problem.hint, **problem.details}
-                return JSONResponse(told, problem.status, headers=_retry(problem))
+                return _json(told, problem.status, _retry(problem))
             except ToolFailure as failure:
-                return JSONResponse({"error": failure.message, "hint": failure.hint, "code": failure.code}, 409)
+                return _json({"error": failure.message, "hint": failure.hint, "code": failure.code}, 409)
             except SurehandError as problem:
-                return JSONResponse({"error": str(problem), "hint": ""}, 409)
+                return _json({"error": str(problem), "hint": ""}, 409)
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception:  # the page shows that something failed; the log has the traceback
                 _log.exception("the console failed on %s %s", endpoint.method, endpoint.path)
-                return JSONResponse({"error": "the console failed; its log says why", "hint": ""}, 500)
+                return _json({"error": "the console failed; its log says why", "hint": ""}, 500)
             return found if isinstance(found, Response) else _json(found)
 
         return answer
@@ -191,10 +192,10 @@ class Console:
         return Response(file.read_bytes(), headers={"content-type": kind})
 
 
-def _json(data: Any) -> Response:
+def _json(data: Any, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
     # A lone surrogate (a file name that is not UTF-8) cannot be encoded; it becomes a question mark.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
-    return Response(text.encode("utf-8", "replace"), headers={"content-type": "application/json"})
+    return Response(text.encode("utf-8", "replace"), status, headers={"content-type": "application/json", **headers})
 
 
 def _retry(problem: ApiError) -> dict[str, str]:
