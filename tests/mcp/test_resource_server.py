@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -285,6 +286,28 @@ async def test_keys_are_fetched_again_when_they_change_and_not_for_every_strange
     assert await status(newer) == 200
     now[0] += STALE_KEYS_S
     assert await status(newer) == 503
+
+
+async def test_a_stranger_who_names_a_key_that_does_not_exist_holds_up_nobody(issuer: IssuerStub) -> None:
+    server = ResourceServer(ServeSettings(issuers=(issuer.base,)))
+    good, metadata = issuer.sign(issuer.claims(HERE)), issuer.metadata()
+    assert not isinstance(await server.authenticate(good, HERE), Refusal)
+    asked, answers = threading.Event(), threading.Event()
+
+    def slow() -> dict[str, Any]:
+        asked.set()
+        answers.wait(60)
+        return metadata
+
+    issuer.metadata = slow  # type: ignore[method-assign]
+    stranger = asyncio.create_task(server.authenticate(issuer.sign(issuer.claims(HERE), kid="other"), HERE))
+    try:
+        assert await asyncio.to_thread(asked.wait, 60)
+        assert not isinstance(await server.authenticate(good, HERE), Refusal)
+        assert not stranger.done()
+    finally:
+        answers.set()
+    assert isinstance(await stranger, Refusal)
 
 
 async def test_an_issuer_that_says_it_is_another_is_not_believed(issuer: IssuerStub) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +342,23 @@ async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(t
     assert answer.count(b"HTTP/1.1 ") == 1  # what stood behind the shorter body was no request
 
 
+@pytest.mark.parametrize("name", ["Authorization", "Mcp-Session-Id", "Last-Event-ID", "Content-Type"])
+async def test_a_header_that_says_who_asks_for_what_comes_once(tmp_path: Path, name: str) -> None:
+    async with listening(tmp_path) as (url, _):
+        twice = "".join(f"{name}: {value}\r\n" for value in ("one", "two"))
+        answer, closed = await raw(url, f"{twice}Content-Length: 2\r\n", b"{}")
+    assert closed
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert f"one {name.lower()} header".encode() in answer
+
+
+async def test_a_head_is_read_in_small_pieces_and_no_further_than_its_limit(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (url, _):
+        with suppress(ConnectionError):  # what it did not read resets the connection
+            answer, _ = await raw(url, f"X: {'a' * 100_000}\r\nContent-Length: 2\r\n", b"{}")
+            assert not answer.startswith(b"HTTP/1.1 2")
+
+
 @pytest.mark.parametrize("begun", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
 async def test_a_connection_whose_request_never_begins_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
@@ -370,6 +387,15 @@ async def test_a_body_that_is_too_large_gets_an_answer(tmp_path: Path, chunked: 
     assert closed
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"at most 4,194,304 bytes" in answer
+
+
+async def test_a_body_of_too_many_values_gets_an_answer(tmp_path: Path) -> None:
+    values = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[' + b",".join([b"[]"] * 300_000) + b"]}}"
+    async with listening(tmp_path) as (url, _), httpx2.AsyncClient() as http:
+        answer = await http.post(url, content=values, headers=HEADERS)
+        assert (answer.status_code, "200,000 values" in answer.text) == (413, True)
+        text = body("initialize", HELLO | {"clientInfo": {"name": "[,{" * 300_000, "version": "1"}})
+        assert (await http.post(url, json=text, headers=HEADERS)).status_code == 200
 
 
 async def test_who_is_not_let_in_reads_why_though_it_sends_a_body(tmp_path: Path) -> None:

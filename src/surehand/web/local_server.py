@@ -21,6 +21,10 @@ _PLAIN_PORT: Final = "80"
 CLOSE_S: Final = 4.0
 HEAD_S: Final = 10.0
 """How long the head of a request may take to come; until then nobody knows whose it is."""
+READ_BYTES: Final = 16 * 1024
+"""What is read of a connection at once: all of it is taken apart before anything else has its turn."""
+_ONCE: Final = (b"authorization", b"content-type", b"last-event-id", b"mcp-session-id")
+"""Headers that say who asks for what: of two, each reader may believe another one."""
 
 
 def is_loopback(host: str) -> bool:
@@ -62,6 +66,8 @@ class ServedAddress:
         if b"content-length" in by_name and b"transfer-encoding" in by_name:
             # Two readers may each believe another one: what one takes for the body the other takes for a request.
             return 400, "a request has one length: Content-Length or Transfer-Encoding"
+        if twice := [name.decode() for name in _ONCE if len(by_name.get(name, ())) > 1]:
+            return 400, f"a request has one {twice[0]} header"
         hosts, origins = by_name.get(b"host", []), by_name.get(b"origin", [])
         if len(hosts) != 1 or not self.knows(hosts[0].decode("latin-1"), port):
             return 421, "this server does not go by that Host"
@@ -86,6 +92,8 @@ def _make_protocol() -> Any:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            if hasattr(transport, "max_size"):  # of asyncio's own transports; 256 KiB unless set
+                transport.max_size = READ_BYTES
             self._expect_head()
 
         def data_received(self, data: bytes) -> None:

@@ -31,7 +31,7 @@ from mcp_types import JSONRPCMessage
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.settings import ServeSettings
-from surehand.mcp.lines import id_of_request
+from surehand.mcp.lines import VALUES_LIMIT, has_too_many_values, id_of_request
 from surehand.mcp.server.clients import Clients
 from surehand.mcp.server.oauth import Refusal, ResourceServer
 from surehand.mcp.server.serving import Serving
@@ -283,6 +283,9 @@ def http_app(serving: Serving, door: Door, beside: Any = None) -> Any:
             return
         if (body := await _read_body(receive, headers.get("content-length", ""))) is None:
             await _answer(send, 413, {"error": f"a request has at most {BODY_LIMIT:,} bytes"}, _CLOSES)
+            return
+        if len(body) > VALUES_LIMIT and await asyncio.to_thread(has_too_many_values, body):
+            await _answer(send, 413, {"error": f"a request has at most {VALUES_LIMIT:,} values"}, _CLOSES)
             return
         send = sessions.enter(headers.get("mcp-session-id"), send)
         if "mcp-session-id" not in headers:

@@ -221,6 +221,8 @@ class _Issuer:
 
     async def key(self, name: str | None, method: str) -> jwt.PyJWK:
         """Return the key a token names, for one way of signing; raise _BadToken where there is none."""
+        if self._clock() - self._fetched <= KEYS_S and (found := self._find(name, method)) is not None:
+            return found  # while others wait for the issuer, because somebody named a key that it does not have
         async with self._fetching:
             if self._clock() - self._fetched > KEYS_S and self._clock() - self._tried > RETRY_S:
                 await self._refresh()
