@@ -40,6 +40,8 @@ class LoginStub:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.base = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.url = f"{self.base}/mcp"
+        self.issuer = self.base
+        """Who is named as giving out the tokens."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -104,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         stub, parts = self.stub, urlsplit(self.path)
         if parts.path == "/.well-known/oauth-protected-resource/mcp":
-            self.answer(200, {"resource": stub.url, "authorization_servers": [stub.base]})
+            self.answer(200, {"resource": stub.url, "authorization_servers": [stub.issuer]})
         elif parts.path == "/.well-known/oauth-authorization-server":
             self.answer(200, stub.metadata())
         elif parts.path == "/authorize":

@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
@@ -18,6 +20,7 @@ from tests.mcp.login_stub import LoginStub
 
 from surehand import Settings, Surehand
 from surehand.core.settings import McpServerSettings
+from surehand.mcp.client.http import Within
 from surehand.state import keys
 from surehand.testing import Says
 
@@ -43,8 +46,10 @@ async def browse(url: str) -> None:
         await browser.get(url)
 
 
-async def call(workspace: Path, url: str, *, login: Any = None, tool: str = WHO) -> Any:
-    servers = {"remote": McpServerSettings(url=url)}
+async def call(
+    workspace: Path, url: str, *, login: Any = None, tool: str = WHO, client: Mapping[str, str] = MappingProxyType({})
+) -> Any:
+    servers = {"remote": McpServerSettings(url=url, **client)}
     async with Surehand(workspace, settings=Settings(), approver=Says("once"), mcp_servers=servers) as app:
         app.servers.login = login
         return await app.call(tool)
@@ -107,11 +112,60 @@ async def test_a_refused_login_and_an_unsafe_page_say_so(tmp_path: Path, remote:
     async def open_page(url: str) -> None:
         opened.append(url)
 
-    remote.page = "http://phishing.test/authorize"
-    unsafe = await call(tmp_path, remote.url, login=open_page)
-    assert unsafe.error is not None
-    assert "not at an https address" in unsafe.error.message
+    for remote.page in ("http://phishing.test/authorize", "https://login.example@phishing.test/authorize"):
+        unsafe = await call(tmp_path, remote.url, login=open_page)
+        assert unsafe.error is not None
+        assert "not at a plain https address" in unsafe.error.message
     assert opened == []
+
+
+OWN_CLIENT = {"client_id": "own", "client_secret": "own-secret"}
+
+
+@pytest.mark.parametrize("client", [OWN_CLIENT, {}], ids=["registered by hand", "by itself"])
+async def test_what_one_issuer_gave_out_is_never_shown_to_another(
+    tmp_path: Path, remote: LoginStub, client: dict[str, str]
+) -> None:
+    other = LoginStub()
+    try:
+        assert (await call(tmp_path, remote.url, login=browse, client=client)).ok
+        remote.valid.clear()
+        remote.issuer = other.base  # who may be asked, and is shown a refresh token, is what a server says
+        result = await call(tmp_path, remote.url, client=client)
+        assert not result.ok
+        assert "another issuer" in result.error.message
+        assert other.grants == []
+        if client:  # a person who logs in again would show the secret of the client
+            assert "another issuer" in (await call(tmp_path, remote.url, login=browse, client=client)).error.message
+            assert other.grants == []
+    finally:
+        other.close()
+
+
+async def test_only_the_answer_to_this_login_counts(tmp_path: Path, remote: LoginStub) -> None:
+    async def show(url: str) -> None:
+        back = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+        for forged in ("error=access_denied", "code=stolen", "code=stolen&state=guessed", ""):
+            await browse(f"{back}?{forged}")  # as any page in the person's browser can
+        await browse(url)
+
+    assert (await call(tmp_path, remote.url, login=show)).ok
+
+
+async def test_a_public_server_names_no_private_address_for_a_login() -> None:
+    for own, named, let in (
+        ("https://tools.example/mcp", "https://login.example/token", True),
+        ("https://tools.example/mcp", "https://169.254.169.254/token", False),
+        ("https://tools.example/mcp", "https://localhost:8443/token", False),
+        ("https://tools.example/mcp", "http://login.example/token", False),
+        ("https://tools.internal/mcp", "https://login.internal/token", True),
+    ):
+        check = Within(own).check(httpx2.Request("POST", named))
+        if let:
+            await check
+        else:
+            with pytest.raises(httpx2.UnsupportedProtocol):
+                await check
 
 
 async def test_a_token_goes_to_no_other_address_than_the_one_logged_in_to(tmp_path: Path, remote: LoginStub) -> None:

@@ -29,7 +29,8 @@ from surehand.mcp.lines import (
     id_of_answer,
     id_of_request,
 )
-from surehand.web.fetch import in_turns
+from surehand.web.addresses import literal_problem
+from surehand.web.fetch import in_turns, quote_server
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
@@ -60,7 +61,7 @@ class Heard:
     async def record(self, answer: httpx2.Response) -> None:
         """Note what a server answered to a message."""
         if answer.request.method == "POST" and str(answer.request.url) == self._url:
-            told = f"it answered {answer.status_code} {answer.reason_phrase}".strip()
+            told = f"it answered {answer.status_code} {quote_server(answer.reason_phrase)}".strip()
             wants = _WANTS.get(answer.status_code, "").format(name=self._name)
             self.refusal = told + wants if answer.status_code >= 400 else ""
 
@@ -78,15 +79,15 @@ async def over_http(
     url: str, headers: Mapping[str, str], heard: Heard, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[Any]:
     """Yield the transport the SDK's client enters; `heard` records what the server answers."""
-    hooks: dict[str, list[Any]] = {"request": [_Within(url).check], "response": [heard.record, _bound]}
+    hooks: dict[str, list[Any]] = {"request": [Within(url).check], "response": [heard.record, _bound]}
     async with httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks, auth=auth) as http:
         yield streamable_http_client(url, http_client=http, max_sse_event_size=LINE_LIMIT)
 
 
-class _Within:
+class Within:
     """Keeps what a login sends to other addresses than the server's to https: a server names those addresses.
 
-    Only a server on this machine may name others on it.
+    Only a server on this machine may name others on it, and only one in a private network others there.
     """
 
     def __init__(self, url: str) -> None:
@@ -100,10 +101,12 @@ class _Within:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._opened + REOPEN_S - now)
             self._opened = max(now, self._opened + REOPEN_S)
-        if (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port) or url.scheme == "https":
+        if (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port):
             return
-        if not (is_safe(str(url)) and is_loopback(own.host)):
+        if url.scheme != "https" and not (is_safe(str(url)) and is_loopback(own.host)):
             raise httpx2.UnsupportedProtocol(f"it names {url.host} for logging in, without https")
+        if literal_problem(str(own)) is None and (problem := literal_problem(str(url))) is not None:
+            raise httpx2.UnsupportedProtocol(f"it names a private address for logging in: {problem}")
 
 
 async def _bound(answer: httpx2.Response) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -30,6 +31,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 
 from surehand.core.errors import ToolFailure
+from surehand.files.sanitize import visible
 from surehand.state import keys
 from surehand.web.local_server import is_loopback
 
@@ -166,6 +168,9 @@ class Login(OAuthClientProvider):
         self._person = person
         self._back = back
         self._fail = fail
+        self._issuer: str | None = None
+        """Who gave out the tokens that are kept."""
+        self._state = ""
         # The connection reports what goes wrong; the SDK would print it with a traceback.
         logging.getLogger("mcp.client.auth").addHandler(logging.NullHandler())
 
@@ -177,6 +182,7 @@ class Login(OAuthClientProvider):
         context.oauth_metadata = _read(OAuthMetadata, values.get("server"))
         context.protected_resource_metadata = _read(ProtectedResourceMetadata, values.get("resource"))
         context.auth_server_url = values.get("issuer")
+        self._issuer = self._expected_issuer() if "issuer" in values else None
         if (own := self._client.get("client_id")) is not None:
             secret = self._client.get("client_secret")
             context.client_info = OAuthClientInformationFull(
@@ -191,6 +197,7 @@ class Login(OAuthClientProvider):
     async def _perform_authorization(self) -> httpx2.Request:
         """Refresh where that is possible, and otherwise ask the person."""
         try:
+            self._check_issuer()
             if self._person is None and self.context.can_refresh_token():
                 return await self._refresh_token()
             return await super()._perform_authorization()
@@ -198,21 +205,36 @@ class Login(OAuthClientProvider):
             self._fail(str(problem))
             raise
 
+    def _check_issuer(self) -> None:
+        """Refuse to show what one issuer gave out to another: a server says who it is, and may say otherwise later."""
+        known = self._issuer is None or issuers_match(self._expected_issuer(), self._issuer)
+        if not known and (self._person is None or "client_id" in self._client):
+            again = f"`surehand mcp logout {self._name}`, then `surehand mcp login {self._name}`"
+            raise OAuthFlowError(
+                f"it names another issuer of tokens than the one logged in to; if that is meant: {again}"
+            )
+
     async def _send_person(self, url: str) -> None:
         if self._person is None:
             raise OAuthFlowError(f"it requires a login: `surehand mcp login {self._name}`")
         if not is_safe(url):
-            raise OAuthFlowError("its login page is not at an https address")
+            raise OAuthFlowError("its login page is not at a plain https address")
+        self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
         await self._person[0](url)
 
     async def _await_person(self) -> AuthorizationCodeResult:
         assert self._person is not None
-        return await self._person[1].wait()
+        return await self._person[1].wait(self._state)
 
 
 def is_safe(url: str) -> bool:
-    """Say whether secrets may be sent to an address, or a person: by https, or within this machine."""
+    """Say whether secrets may be sent to an address, or a person: by https, or within this machine.
+
+    A name before an `@` is there to be taken for the host.
+    """
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
@@ -264,16 +286,20 @@ class Callback:
         writer.write(b"\r\n".join(lines))
         await writer.drain()
 
-    async def wait(self) -> AuthorizationCodeResult:
-        """Return what the browser brought back; raise ToolFailure where that is a refusal, or nothing comes."""
+    async def wait(self, state: str) -> AuthorizationCodeResult:
+        """Return what the browser brought back; raise ToolFailure where that is a refusal, or nothing comes.
+
+        Any page can send a browser here: only the answer to this very login counts.
+        """
         try:
             async with asyncio.timeout(PERSON_S):
-                given = await self._answers.get()
+                while (given := await self._answers.get()).get("state") != state:
+                    pass
         except TimeoutError:
             raise ToolFailure(f"nobody logged in within {PERSON_S:g} s") from None
         if "error" in given:
             said = given.get("error_description") or given["error"]
-            raise ToolFailure(f"the login was refused: {said[:300]}")
+            raise ToolFailure(f"the login was refused: {visible(said[:300], lines=False)}")
         return AuthorizationCodeResult(code=given.get("code", ""), state=given.get("state"), iss=given.get("iss"))
 
 
