@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from surehand.providers.scripted import ScriptedModel
 from tests.faults import tracing
 from tests.faults.tracing import KILL, KILL_CALLER, SHORT, Call, Decision, Traced
 
