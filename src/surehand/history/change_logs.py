@@ -181,7 +181,7 @@ class ChangeLog:
             position = begin + content
             if position > size:
                 return
-            path, kind, mode, target, kept, _links, _mtime = marshal.loads(data[begin - record : begin])
+            path, kind, mode, target, kept = marshal.loads(data[begin - record : begin])
             led = os.fsdecode(target) if target else ""
             self.entries[path.decode(_ENCODING, _ERRORS)] = Entry(kind, mode, led, kept, begin, position)
 

@@ -71,7 +71,8 @@ def prctl(option: int, argument: int = 0, third: int = 0) -> int:
     return _check_result(_libc.prctl(ctypes.c_int(option), *numbers), f"prctl {option}")
 
 
-_read_buffer = ctypes.create_string_buffer(4096)
+_PAGE, _SHORT = 4096, 256
+_read_buffer = ctypes.create_string_buffer(_PAGE)
 _read_view = memoryview(_read_buffer).cast("B")
 _read_places = (ctypes.c_size_t * 4)(ctypes.addressof(_read_buffer))
 # Made once: to convert them for each of ten thousand calls takes a quarter of its time.
@@ -86,16 +87,38 @@ _readv = _libc.process_vm_readv
 _readv.restype = ctypes.c_ssize_t
 
 
-def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Return up to `size` bytes (4,096 at most, within a page) of the memory of a process."""
-    _read_places[1] = _read_places[3] = size
+def read_text(pid: int, address: int) -> bytes:
+    """Return a text, a path say, out of the memory of a process; none where it is longer than any path may be."""
+    size = _PAGE - address % _PAGE
+    _read_places[1] = _read_places[3] = size = size if size < _SHORT else _SHORT
     _read_places[2] = address
     read = _readv(pid, *_read_arguments)
-    if read > 0:
-        return _read_view[:read].tobytes()
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:  # where the call is not to be had
+    text = _read_buffer.value
+    return text if len(text) < read else _read_parts(pid, address, size)
+
+
+def _read_parts(pid: int, address: int, size: int) -> bytes:
+    """Read a text that does not end within `size`, or one of a process whose memory is not read at once."""
+    text = b""
+    while len(text) <= _PAGE:
+        _read_places[1] = _read_places[3] = size
+        _read_places[2] = address
+        read = _readv(pid, *_read_arguments)
+        read = read if read > 0 else _read_slowly(pid, address, size)
+        part, end, _ = _read_view[:read].tobytes().partition(b"\0")
+        text += part
+        if end or not part:
+            return text
+        address += read
+        size = _PAGE - address % _PAGE
+    return b""
+
+
+def _read_slowly(pid: int, address: int, size: int) -> int:
+    """Read memory where the call for it is not to be had."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         memory.seek(address)
-        return memory.read(size)
+        return memory.readinto(_read_view[:size]) or 0
 
 
 def unshare(flags: int) -> None:

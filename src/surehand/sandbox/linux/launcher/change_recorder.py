@@ -24,7 +24,10 @@ TYPE_CHECKING = False  # `typing` itself would double the time the launcher take
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    _Call: TypeAlias = tuple[str, tuple[tuple[int | None, int, bool], ...], bool, bool, bool, bool]
+    _Place: TypeAlias = tuple[int | None, int, bool]
+    _Call: TypeAlias = tuple[int | None, int, bool, bool, bool, bool]
+    _Entry: TypeAlias = tuple[str, int, bytes, str | bool | None]
+    """Kind, mode, target of a link, and the kept content."""
 
 _RECEIVE = 0xC0502100
 _ANSWER = 0xC0182101
@@ -33,13 +36,12 @@ _SYNC_WAKE_UP = 1
 _CONTINUE = 1
 _REQUEST = Struct("<QI4xi12x6Q")  # id, process, number of the call, six arguments
 _REPLY = Struct("<QqiI")
+_reply = bytearray(_REPLY.size)  # one that can be written to: `ioctl` tries that first, and to fail costs as much again
 RECORD_HEAD = Struct("<II")
 SMALL_BYTES = 64 * 1024
 """A content up to this size stands in the list itself."""
 IN_LIST = True
 """In an entry, in the place of the name of a kept content: it stands in the list, behind its record."""
-_PAGE = 4096
-_SHORT = 256
 _AT_CWD = 0xFFFFFF9C
 _FILES, _BYTES = 100_000, 1 << 30
 _ALWAYS_KEPT = 16 << 20
@@ -54,6 +56,7 @@ _HOOKS = (
 """The names under which git looks for hooks."""
 _NAMED = 5
 _UNKEPT = ""
+_ABSENT = ("absent", 0, b"", None)
 _FICLONE = 0x40049409
 _DOTS = (b"", b".", b"..")
 _EBUSY = 16
@@ -64,7 +67,7 @@ _CLONES = (NUMBERS.get("clone"), NUMBERS.get("clone3"))
 
 # Which arguments of a call name files: (folder's descriptor or None, path, whether the last link is followed).
 _FOLLOW, _SELF = True, False
-_NAMES: dict[str, tuple[tuple[int | None, int, bool], ...]] = {
+_NAMES: dict[str, tuple[_Place, ...]] = {
     "open": ((None, 0, _FOLLOW),),
     "creat": ((None, 0, _FOLLOW),),
     "truncate": ((None, 0, _FOLLOW),),
@@ -88,23 +91,16 @@ _NAMES: dict[str, tuple[tuple[int | None, int, bool], ...]] = {
     "renameat": ((0, 1, _SELF), (2, 3, _SELF)),
     "renameat2": ((0, 1, _SELF), (2, 3, _SELF)),
 }
-_KEEPS_CONTENT = {"chmod", "fchmod", "fchmodat", "fchmodat2", "mkdir", "mkdirat", "rmdir"}
+_KEEPS_CONTENT = {"chmod", "fchmodat", "fchmodat2", "mkdir", "mkdirat", "rmdir"}
 _RELINKS = {"rmdir", "symlink", "symlinkat", "link", "linkat"}
-_RENAMES = {"rename", "renameat", "renameat2"}
 _UNLINKS = {"unlink", "unlinkat"}
-# By number: name, places, and whether it endangers content, renames, unlinks, makes paths lead elsewhere.
-_CALLS = {
-    NUMBERS[name]: (
-        name,
-        _NAMES.get(name, ()),
-        name not in _KEEPS_CONTENT,
-        name in _RENAMES,
-        name in _UNLINKS,
-        name in _RELINKS,
-    )
-    for name in (*_NAMES, "fchmod")
-    if name in NUMBERS
+# By number, calls that name one file: where, and whether it endangers content, unlinks, makes paths lead elsewhere.
+_CALLS: dict[int, _Call] = {
+    NUMBERS[name]: (*places[0], name not in _KEEPS_CONTENT, name in _UNLINKS, name in _RELINKS)
+    for name, places in _NAMES.items()
+    if len(places) == 1 and name in NUMBERS
 }
+_RENAMES = {NUMBERS[name]: places for name, places in _NAMES.items() if len(places) == 2 and name in NUMBERS}
 
 
 class ChangeRecorder:
@@ -127,12 +123,12 @@ class ChangeRecorder:
     def begin(self, folder: int) -> None:
         """Start a new list, kept in `folder`."""
         self.folder = folder
-        self.entries: dict[bytes, list[Any]] = {}
+        self.entries: dict[bytes, _Entry] = {}
         self.bytes = 0
         self.limit = _limit(folder)
         self.lost = ""
         self._unkept: dict[bytes, str] = {}
-        self._unwritten: dict[bytes, list[Any]] = {}
+        self._unwritten: set[bytes] = set()
         self.threads = False  # whether a program with several threads changed something
         self._list = os.open("list", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=folder)
         self._written = os.fstat(self._list).st_size
@@ -146,7 +142,7 @@ class ChangeRecorder:
         if self.folder < 0:
             return {"count": 0, "lost": "", "git": [], "threads": False}
         for path in list(self._unwritten):
-            self._write_down(path)
+            self._write_down(path, self.entries[path])
         for path in self._unwritten:
             self._unkept[path] = "no room for the list of changes"
         if ended and self.entries:
@@ -168,29 +164,36 @@ class ChangeRecorder:
         more = [f"{len(self._unkept) - _NAMED} more files"] if len(self._unkept) > _NAMED else []
         return "; ".join([*([self.lost] if self.lost else []), *named, *more])
 
-    def _write_down(self, path: bytes, content: bytes = b"") -> bool:
+    def _write_down(self, path: bytes, entry: _Entry, content: bytes = b"") -> bool:
         """Add what is known of a path to the list on the disk, before the change may happen; False: there is no room.
 
         A content of its own is not tried again later: the file has another by then.
         """
-        record = marshal.dumps([path, *self.entries[path]])
-        head = RECORD_HEAD.pack(len(record), len(content))
-        size = len(head) + len(record) + len(content)
-        for _ in range(2):
-            try:
-                if os.writev(self._list, (head, record, content)) == size:
-                    self._written += size
-                    self._unwritten.pop(path, None)
-                    return True
-            except OSError:
-                pass
-            os.ftruncate(self._list, self._written)  # half a record would hide those after it
-            try:
-                os.unlink("reserve", dir_fd=self.folder)
-            except OSError:
-                break
-        if not content:
-            self._unwritten[path] = self.entries[path]
+        record = marshal.dumps((path, *entry))
+        record = RECORD_HEAD.pack(len(record), len(content)) + record + content
+        try:
+            written = os.write(self._list, record)
+        except OSError:
+            written = 0
+        if written != len(record) and not self._write_again(record):
+            if not content:
+                self._unwritten.add(path)
+            return False
+        self._written += len(record)
+        if self._unwritten:
+            self._unwritten.discard(path)
+        return True
+
+    def _write_again(self, record: bytes) -> bool:
+        """Write a record for which there was no room where room was set aside; False: there is still none."""
+        os.ftruncate(self._list, self._written)  # half a record would hide those after it
+        try:
+            os.unlink("reserve", dir_fd=self.folder)
+            if os.write(self._list, record) == len(record):
+                return True
+        except OSError:
+            pass
+        os.ftruncate(self._list, self._written)
         return False
 
     def listen(self, listener: int) -> None:
@@ -210,51 +213,74 @@ class ChangeRecorder:
         id, pid, number, *arguments = _REQUEST.unpack(request)
         refused = 0
         try:
-            if number in _CLONES:
+            if self.folder >= 0 and number not in _CLONES:
+                if self._threads_begun and not self.threads:
+                    self._look_for_threads(pid)
+                if number in _CALLS:
+                    self._keep(pid, _CALLS[number], arguments)
+                else:
+                    refused = self._keep_rarely(pid, number, arguments)
+            elif number in _CLONES:
                 self._threads_begun = True
-            elif self.folder >= 0 and (call := _CALLS.get(number)) is not None:
-                refused = self._keep(pid, call, arguments)
         except OSError as problem:
             named = os.fsencode(problem.filename or "a file")
             self._unkept.setdefault(named, f"{problem.strerror} while it was being kept")
         finally:
             try:
-                fcntl.ioctl(listener, _ANSWER, _REPLY.pack(id, 0, -refused, 0 if refused else _CONTINUE))
+                _REPLY.pack_into(_reply, 0, id, 0, -refused, 0 if refused else _CONTINUE)
+                fcntl.ioctl(listener, _ANSWER, _reply)
             except OSError:
                 pass  # it was interrupted or killed; it will report again if it still wants to
         return True
 
-    def _keep(self, pid: int, call: _Call, arguments: list[int]) -> int:
-        """Keep what a call endangers; return the error it is refused with, 0 when it may go on."""
-        name, places, content, renames, unlinks, relinks = call
-        if self._threads_begun and not self.threads:
-            # Another thread can change the text of the path after we have read it and before the kernel does.
-            self.threads = os.stat(b"/proc/%d/task" % pid).st_nlink > 3
-            if self.threads:
-                self._keep_forbidden()
-        if name == "fchmod":
+    # Every step from here to the record in the list is made for each of ten thousand files: these functions are long
+    # rather than many.
+
+    def _keep(self, pid: int, call: _Call, arguments: list[int]) -> None:
+        """Keep what a call endangers that names one file."""
+        folder, position, follow, content, unlinks, relinks = call
+        at = _AT_CWD if folder is None else arguments[folder] & 0xFFFFFFFF
+        path, status = self._resolve(pid, at, system.read_text(pid, arguments[position]), follow)
+        if path and (b"/.git" not in path or self._is_own(path)):
+            self._note(path, status, content, unlinks)
+        if relinks or (unlinks and self._folders and not (path and _is_file(status))):
+            self._folders.clear()  # a path may lead elsewhere afterwards, as no file's going or coming makes it
+
+    def _look_for_threads(self, pid: int) -> None:
+        # Another thread can change the text of the path after we have read it and before the kernel does.
+        self.threads = os.stat(b"/proc/%d/task" % pid).st_nlink > 3
+        if self.threads:
+            self._keep_forbidden()
+
+    def _keep_rarely(self, pid: int, number: int, arguments: list[int]) -> int:
+        """Keep what another call endangers; return the error it is refused with, 0 when it may go on."""
+        if number in _RENAMES:
+            return self._keep_renamed(pid, _RENAMES[number], arguments)
+        if number == NUMBERS["fchmod"]:
             path = os.readlink(b"/proc/%d/fd/%d" % (pid, arguments[0] & 0xFFFFFFFF))
             if path.startswith(self.roots):
-                self._note(path, _status(path), content=False)
-            return 0
+                self._note(path, _status(path), False)
+        return 0
+
+    def _keep_renamed(self, pid: int, places: tuple[_Place, ...], arguments: list[int]) -> int:
+        """Keep what stands where a name comes from and where it goes; return the error it is refused with, or 0."""
         found: list[bytes] = []
+        relinks = False
         for folder, position, follow in places:
             at = _AT_CWD if folder is None else arguments[folder] & 0xFFFFFFFF
-            path, status = self._resolve(pid, at, _text(pid, arguments[position]), follow)
-            if not path or (status is not None and not stat.S_ISREG(status.st_mode)):
-                relinks = relinks or renames or unlinks
+            path, status = self._resolve(pid, at, system.read_text(pid, arguments[position]), follow)
+            relinks = relinks or not (path and _is_file(status))
             if not path:
                 continue
-            if renames and self._forbidden and self._holds_forbidden(path):
+            if self._forbidden and self._holds_forbidden(path):
                 return _EBUSY
-            if b"/.git" in path and not self._is_own(path):
-                continue
-            self._note(path, status, content=content, link=unlinks or (renames and position != places[0][1]))
-            found.append(path)
-        if renames and found:
+            if b"/.git" not in path or self._is_own(path):
+                self._note(path, status, True, position != places[0][1])
+                found.append(path)
+        if found:
             self._note_below(found[0], found[-1])
         if relinks:
-            self._folders.clear()  # a path may lead elsewhere afterwards, as no file's going or coming makes it
+            self._folders.clear()
         return 0
 
     def _holds_forbidden(self, path: bytes) -> bool:
@@ -263,9 +289,7 @@ class ChangeRecorder:
 
     def _resolve(self, pid: int, at: int, path: bytes, follow: bool) -> tuple[bytes, os.stat_result | None]:
         """Return the real path that a call names, below one of the roots, and what is there; no text for any other."""
-        if not path:
-            return b"", None
-        if path.startswith(b"/"):
+        if path[:1] == b"/" or not path:
             folder, _, name = path.rstrip(b"/").rpartition(b"/")
             real = self._real(folder)
         else:
@@ -274,14 +298,23 @@ class ChangeRecorder:
             if b"/" in name:  # otherwise: what the kernel says of an open folder is its real path already
                 folder, _, name = path.rstrip(b"/").rpartition(b"/")
                 real = real if folder == real else self._real(folder)
-        found = os.path.realpath(path) if name in _DOTS else real.rstrip(b"/") + b"/" + name
+        if name in _DOTS:
+            found = os.path.realpath(path) if path else b""
+        else:
+            found = real + b"/" + name if real != b"/" else b"/" + name
         if not follow and not found.startswith(self.roots):
             return b"", None
-        status = _status(found)
-        if follow and status is not None and stat.S_ISLNK(status.st_mode):
-            found = os.path.realpath(found)
-            status = _status(found)
-        return (found, status) if found.startswith(self.roots) else (b"", None)
+        try:
+            status = os.lstat(found)
+        except OSError:
+            status = None
+        if follow:
+            if status is not None and stat.S_ISLNK(status.st_mode):
+                found = os.path.realpath(found)
+                status = _status(found)
+            if not found.startswith(self.roots):
+                return b"", None
+        return found, status
 
     def _real(self, folder: bytes) -> bytes:
         real = self._folders.get(folder)
@@ -297,50 +330,35 @@ class ChangeRecorder:
         self._git.add(inner[: inner.index(b"/.git/") + 5])
         return bool(self._forbidden) and inner.startswith(self._forbidden)
 
-    def _note(self, path: bytes, status: os.stat_result | None, *, content: bool, link: bool = False) -> None:
-        """Remember what is at a path of the roots unless it is known; its content too when that is about to go."""
+    def _note(self, path: bytes, status: os.stat_result | None, content: bool, may_link: bool = False) -> None:
+        """Remember what is at a path of the roots unless it is known; its content too when that is about to go.
+
+        Of a name that is about to go `may_link` says that a second one may be given to the file.
+        """
         entry = self.entries.get(path)
-        known = entry is not None
         if entry is None:
             if len(self.entries) >= _FILES and not (path + b"/").startswith(self._forbidden):
                 self.lost = f"it changed more than {_FILES} files"
                 return
-            entry = self.entries[path] = _entry(path, status)
-        if content and entry[0] == "file" and entry[3] is None:
+            entry = _describe(path, status)
+        elif not content or entry[3] is not None or entry[0] != "file":
+            return
+        kind, mode, target, kept = entry
+        if content and kind == "file":
             size = -1 if status is None else status.st_size
-            self._keep_content(path, entry, size, may_link=link and entry[4] == 1)
-        elif not known:
-            self._write_down(path)
-
-    def _keep_content(self, path: bytes, entry: list[Any], size: int, *, may_link: bool) -> None:
-        """Keep the content of a file: a small one in the list. Where that cannot be, it is told at the end."""
-        data = self._small(path, size) if 0 <= size <= SMALL_BYTES else None
-        if data is not None:
-            entry[3] = IN_LIST
-            if self._write_down(path, data):
-                self.bytes += len(data)
-                return
-        try:
-            entry[3] = self._copy(path, may_link)
-        except OSError as problem:
-            self._unkept[path] = problem.strerror or str(problem)
-            entry[3] = _UNKEPT
-        self._write_down(path)
-
-    def _small(self, path: bytes, size: int) -> bytes | None:
-        """Return the content of a file of this size that may be copied; None for any other."""
-        try:
-            source = _open_unnoticed(path)
-        except OSError:
-            return None
-        try:
-            data = os.read(source, size + 1)
-        except OSError:
-            return None
-        finally:
-            os.close(source)
-        fits = self.bytes + len(data) <= self.limit or self._must_be_kept(path, len(data))
-        return data if len(data) <= size and fits else None  # or somebody writes on
+            fits = 0 <= size <= SMALL_BYTES and (self.bytes + size <= self.limit or self._must_be_kept(path, size))
+            if fits and (data := _read_small(path, size)) is not None:
+                self.entries[path] = entry = ("file", mode, b"", IN_LIST)
+                if self._write_down(path, entry, data):
+                    self.bytes += size
+                    return
+            try:
+                kept = self._copy(path, may_link and status is not None and status.st_nlink == 1)
+            except OSError as problem:  # it is told at the end
+                self._unkept[path] = problem.strerror or str(problem)
+                kept = _UNKEPT
+        self.entries[path] = entry = (kind, mode, target, kept)
+        self._write_down(path, entry)
 
     def _keep_forbidden(self) -> None:
         """Keep all that no command may change in folders of git, as long as nobody can have changed it past us."""
@@ -348,12 +366,12 @@ class ChangeRecorder:
             path = each[:-1]
             if not path.startswith(self.roots):
                 continue
-            self._note(path, _status(path), content=True)
+            self._note(path, _status(path), True)
             if os.path.islink(path) or not os.path.isdir(path):
                 continue
             inner = dict.fromkeys((*_HOOKS, b"attributes", *os.listdir(path)[:_MOST_FORBIDDEN]))
             for name in inner:
-                self._note(each + name, _status(each + name), content=True)
+                self._note(each + name, _status(each + name), True)
 
     def _must_be_kept(self, path: bytes, size: int) -> bool:
         """Tell whether a content is kept beyond the limit: without it, what no command may change could not go back."""
@@ -366,10 +384,10 @@ class ChangeRecorder:
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
                 inner = folder + b"/" + name
-                self._note(inner, _status(inner), content=True)
+                self._note(inner, _status(inner), True)
                 if target != path:
                     there = target + folder[len(path) :] + b"/" + name
-                    self._note(there, _status(there), content=True)
+                    self._note(there, _status(there), True)
             if self.lost:
                 return
 
@@ -442,6 +460,19 @@ def _open_unnoticed(path: bytes) -> int:
         return os.open(path, _READING)
 
 
+def _read_small(path: bytes, size: int) -> bytes | None:
+    """Return the content of a file of this size; None where it cannot be read, or where somebody writes on."""
+    try:
+        source = _open_unnoticed(path)
+        try:
+            data = os.read(source, size + 1)
+        finally:
+            os.close(source)
+    except OSError:
+        return None
+    return data if len(data) <= size else None
+
+
 def _clone(source: int, target: int) -> bool:
     """Let two files share their blocks until one of them changes, where the file system can."""
     try:
@@ -458,29 +489,18 @@ def _status(path: bytes) -> os.stat_result | None:
         return None
 
 
-def _entry(path: bytes, found: os.stat_result | None) -> list[Any]:
-    """Return [kind, mode, link target, kept content, names of the file, mtime]."""
+def _is_file(status: os.stat_result | None) -> bool:
+    """Tell whether a name that goes or comes makes no other path lead elsewhere: it is a file's, or nothing's."""
+    return status is None or stat.S_ISREG(status.st_mode)
+
+
+def _describe(path: bytes, found: os.stat_result | None) -> _Entry:
+    """Return what stands at a path; no content is kept of it yet."""
     if found is None:
-        return ["absent", 0, b"", None, 0, 0]
+        return _ABSENT
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISREG(found.st_mode):
-        return ["file", mode, b"", None, found.st_nlink, found.st_mtime_ns]
+        return "file", mode, b"", None
     if stat.S_ISLNK(found.st_mode):
-        return ["link", mode, os.readlink(path), None, 1, found.st_mtime_ns]
-    return ["folder" if stat.S_ISDIR(found.st_mode) else "other", mode, b"", None, 1, found.st_mtime_ns]
-
-
-def _text(pid: int, address: int) -> bytes:
-    """Read a path out of the memory of the process."""
-    part = system.read_memory(pid, address, min(_PAGE - address % _PAGE, _SHORT))
-    text, end, _ = part.partition(b"\0")
-    if end:
-        return text
-    while part and len(text) <= _PAGE:
-        at = address + len(text)
-        part = system.read_memory(pid, at, _PAGE - at % _PAGE)
-        before, end, _ = part.partition(b"\0")
-        text += before
-        if end or not part:
-            return text
-    return b""
+        return "link", mode, os.readlink(path), None
+    return "folder" if stat.S_ISDIR(found.st_mode) else "other", mode, b"", None

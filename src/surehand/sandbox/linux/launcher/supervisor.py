@@ -25,7 +25,7 @@ else:
 
 _KILL = 9
 _LET_GO = "the program let go of it"
-_WATCH_S = 0.25
+_WATCH_S, _WATCH_MS = 0.25, 250
 _LOOKS_A_SECOND = 4
 _MOST_LOOKED_AT = 64
 # System calls in which a process waits for input: read and readv; poll, select, epoll and their variants.
@@ -222,14 +222,17 @@ class Supervisor:
             poll.register(end, select.POLLIN)
         self._collect()
         next_look = time.monotonic() + _WATCH_S
+        recorder = self.recorder
         while self.ended is None:
-            events = poll.poll(_WATCH_S * 1000)
+            events = poll.poll(_WATCH_MS)
             if time.monotonic() >= next_look:
                 self._look()
                 next_look = time.monotonic() + _WATCH_S
             for descriptor, event in events:
                 if descriptor == self.listener:
-                    self._answer(poll, event)
+                    # Once nobody is left to report it says so without end, while the last of them is on its way out.
+                    if recorder is None or not event & select.POLLIN or not recorder.answer(descriptor):
+                        poll.unregister(descriptor)
                 elif descriptor == self.wake:
                     os.read(self.wake, 512)
                     self._collect()
@@ -237,12 +240,6 @@ class Supervisor:
                     self._hear(words, poll)
                 else:
                     self._obey(poll)
-
-    def _answer(self, poll: select.poll, event: int) -> None:
-        assert self.recorder is not None
-        # Once nobody is left to report it says so without end, while the last of them is still on its way out.
-        if not event & select.POLLIN or not self.recorder.answer(self.listener):
-            poll.unregister(self.listener)
 
     def _obey(self, poll: select.poll) -> None:
         """Do what the program asks."""
