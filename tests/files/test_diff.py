@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
+from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, splice_snippet, text_diff
 from surehand.files.text import UTF8, Encoding, Splice, apply_splices, detect, find, replacements
 
 
@@ -147,3 +147,33 @@ def test_what_changes_within_a_very_long_line_is_seen(length: int) -> None:
     numbered = snippet(after, at, at + 7, UTF8)
     assert "xchangedy" in numbered
     assert [line[:7] for line in numbered.splitlines() if "changed" in line] == ["     2\t"]
+
+
+def test_two_lines_that_become_one_are_both_shown_as_changed() -> None:
+    """What is left of the first has no end of its own any more: the second does not stay as it is."""
+    data = b"ab\ncd\nef\n"
+    for first_line in (None, 1):
+        shown = splice_diff(data, [Splice(1, 3, b"")], UTF8, "p", first_line=first_line)
+        assert shown == "--- p\n+++ p\n@@ -1,3 +1,2 @@\n-ab\n-cd\n+acd\n ef\n"
+
+
+def test_a_small_change_is_shown_as_any_other() -> None:
+    """The short way of one small change gives what the long way gives, which does without the line's number."""
+    chance, quick = random.Random(23), 0
+    words = [b"", b"a", b"b", b"row of many words", b"x\r", b"\xc3\xa9", b"\xff", b"long " * 120]
+    for _ in range(4000):
+        data = b"".join(chance.choice(words) + b"\n" for _ in range(chance.randrange(1, 25)))
+        data += chance.choice([b"", b"", b"no end"])
+        start, end = sorted(chance.randrange(len(data) + 1) for _ in range(2))
+        start, end = _whole(data, start), _whole(data, min(end, start + chance.randrange(40)))
+        splice = Splice(start, end, chance.choice([b"", b"b", b"\n", b"a\nb\n", b"a\nb", data[start:end] + b"a\n"]))
+        after = data[:start] + splice.new + data[end:]
+        if after == data:
+            continue
+        line = data.count(b"\n", 0, start) + 1
+        whole = splice_diff(data, [splice], UTF8, "p")
+        assert splice_diff(data, [splice], UTF8, "p", first_line=line) == whole, (data, splice)
+        if short := splice_snippet(data, splice, UTF8, line):
+            quick += 1
+            assert short == snippet(after, start, start + len(splice.new), UTF8), (data, splice)
+    assert quick > 1000

@@ -20,6 +20,8 @@ from surehand.files.streamed import Bytes
 from surehand.files.text import Encoding, Splice, line_at, with_feeds
 
 CONTEXT: Final = 3
+SNIPPET_CONTEXT: Final = 4
+_SNIPPET_LINES: Final = 24
 DIFF_LINE_CHARACTERS: Final = 2000
 """A longer line is shown without its middle."""
 _AROUND: Final = 300
@@ -30,6 +32,8 @@ _COMPARE_LIMIT: Final = 4_000_000
 """Above this product of line counts a comparison would take seconds; the lines are shown as one block."""
 _REACH_BYTES: Final = 64 * 1024
 """How far a line end is looked for; must be a multiple of four, the widest character."""
+_NEAR_BYTES: Final = 1000
+"""How far the lines round a small change are looked for at once; with it and the change no line is a long one."""
 _NARROW_FROM_BYTES: Final = 256 * 1024
 _NARROW_BYTES: Final = 64 * 1024
 NO_NEWLINE: Final = "\\ No newline at end of file"
@@ -53,6 +57,8 @@ def splice_diff(
     `first_line` is the number of the line the first splice begins in, where the caller knows it: counting lines is
     what costs most in a large file.
     """
+    if len(splices) == 1 and first_line is not None and (around := _look_around(data, splices[0], encoding)):
+        return _small_diff(around, data[splices[0].start : splices[0].end], splices[0].new, path, first_line)
     blocks = list(_blocks(data, splices[:_SPLICE_LIMIT], encoding))
     shown, left = blocks[:HUNK_LIMIT], len(blocks) - HUNK_LIMIT + max(0, len(splices) - _SPLICE_LIMIT)
     lines = _header(path)
@@ -71,6 +77,72 @@ def splice_diff(
     if left > 0:
         lines.append(f"... and {left} more places")
     return "\n".join(lines) + "\n"
+
+
+@frozen
+class _Around:
+    """What stands round a small change: whole lines above, the rest of its own lines, whole lines below."""
+
+    above: list[bytes]
+    before: bytes
+    behind: bytes
+    below: list[bytes]
+
+
+def _look_around(data: Bytes, splice: Splice, encoding: Encoding) -> _Around | None:
+    """Return what stands round a change; None where lines are long, the last one has no end, or bytes are no UTF-8."""
+    start, end = splice.start, splice.end
+    if not isinstance(data, bytes) or encoding.codec != "utf-8" or encoding.bom:
+        return None
+    above, below = data[max(0, start - _NEAR_BYTES) : start].split(b"\n"), data[end : end + _NEAR_BYTES].split(b"\n")
+    before, behind, last = above.pop(), below[0], below.pop()
+    if not below or len(before) + len(behind) + max(end - start, len(splice.new)) > DIFF_LINE_CHARACTERS:
+        return None
+    if end + _NEAR_BYTES < len(data):  # the last one is a part of a line
+        if len(below) <= SNIPPET_CONTEXT:
+            return None
+    elif last:
+        return None
+    if start > _NEAR_BYTES:  # and so is the first one
+        if len(above) <= SNIPPET_CONTEXT:
+            return None
+        del above[0]
+    return _Around(above, before, behind, below[1:])
+
+
+def _small_diff(around: _Around, old: bytes, new: bytes, path: str, line: int) -> str:
+    """Return the diff of one change in line `line`, by whole lines, none of which has to be cut."""
+    above, below = around.above, around.below
+    before = (around.before + old + around.behind).split(b"\n")
+    after = (around.before + new + around.behind).split(b"\n")
+    if old.endswith(b"\n") and (new.endswith(b"\n") or not (new or around.before)):  # what is behind stays a line
+        below = [before.pop(), *below]
+        after.pop()
+    head, tail = _common(before, after)
+    above, below = [*above, *before[:head]][-CONTEXT:], [*before[len(before) - tail :], *below][:CONTEXT]
+    removed, added = before[head : len(before) - tail], after[head : len(after) - tail]
+    lines = [b" " + each for each in above] + [b"-" + each for each in removed]
+    lines += [b"+" + each for each in added] + [b" " + each for each in below]
+    first, same = line + head - len(above), len(above) + len(below)
+    ranges = f"@@ -{_range(first, same + len(removed))} +{_range(first, same + len(added))} @@"
+    return "\n".join([*_header(path), ranges, b"\n".join(lines).decode("utf-8", "replace")]) + "\n"
+
+
+def splice_snippet(data: Bytes, splice: Splice, encoding: Encoding, line: int) -> str:
+    """Return the lines of a small change in line `line` as they become, as `snippet` shows them; "" for any other."""
+    around = _look_around(data, splice, encoding)
+    if around is None:
+        return ""
+    lines, below = (around.before + splice.new + around.behind).split(b"\n"), around.below
+    if splice.new.endswith(b"\n"):
+        below = [lines.pop(), *below]
+    above = around.above[-SNIPPET_CONTEXT:]
+    lines = [*above, *lines, *below[:SNIPPET_CONTEXT]]
+    if len(lines) > _SNIPPET_LINES:
+        return ""
+    shown = b"\n".join(lines).decode("utf-8", "replace").split("\n")
+    number = line - len(above)
+    return "\n".join([f"{at:6}\t{each.rstrip(chr(13))}" for at, each in enumerate(shown, number)])
 
 
 def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = None) -> str:
@@ -129,8 +201,8 @@ def snippet(
     end: int,
     encoding: Encoding,
     *,
-    context: int = 4,
-    limit: int = 24,
+    context: int = SNIPPET_CONTEXT,
+    limit: int = _SNIPPET_LINES,
     first_line: int | None = None,
 ) -> str:
     """Return the lines round the bytes from `start` to `end` with their numbers (`cat -n`).
@@ -175,7 +247,8 @@ def _touched_stop(data: Bytes, splice: Splice, encoding: Encoding) -> int:
     """Return where the lines a splice touches end: through the line after it when it eats or adds a line end."""
     feed = encoding.feed
     ends_clean = splice.end > splice.start and data[splice.end - encoding.unit : splice.end] == feed
-    if ends_clean and (not splice.new or splice.new.endswith(feed)):
+    joins = not splice.new and not _begins_line(data, splice.start, encoding)  # what is left with the line behind it
+    if ends_clean and not joins and (not splice.new or splice.new.endswith(feed)):
         return splice.end
     return _line_stop(data, splice.end, encoding)
 
@@ -323,11 +396,14 @@ def _agreeing(one: AnyStr, other: AnyStr) -> int:
     return least
 
 
-def _common(old: list[str], new: list[str]) -> tuple[int, int]:
+def _common(old: list[AnyStr], new: list[AnyStr]) -> tuple[int, int]:
     """Return how many lines agree at the front and at the back."""
     limit = min(len(old), len(new))
-    head = next((index for index in range(limit) if old[index] != new[index]), limit)
-    tail = next((index for index in range(limit - head) if old[-1 - index] != new[-1 - index]), limit - head)
+    head = tail = 0
+    while head < limit and old[head] == new[head]:
+        head += 1
+    while tail < limit - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
     return head, tail
 
 

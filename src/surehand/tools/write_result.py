@@ -9,7 +9,7 @@ from surehand.core.call import ToolResult, Undo
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.tool import Preview
-from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, text_diff
+from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, splice_snippet, text_diff
 from surehand.files.streamed import Streamed, join_parts
 from surehand.files.text import Splice, line_at, splice_bytes
 from surehand.history.disk import HELD_BYTES
@@ -95,6 +95,8 @@ def _describe(write: FileWrite, created: bool, line: int) -> str:
 def _changed_lines(write: FileWrite, line: int) -> str:
     """Return the lines round the first change as they are now, from a window of the file alone."""
     first, data, feed = write.splices[0], write.data, write.encoding.feed
+    if len(write.splices) == 1 and (shown := splice_snippet(data, first, write.encoding, line)):
+        return shown
     start, end = max(0, first.start - _SNIPPET_BYTES), first.end + _SNIPPET_BYTES
     if start and write.encoding.unit == 1:  # with a whole line
         start = data.find(feed, start, first.start) + 1 or start
