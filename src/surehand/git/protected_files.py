@@ -12,6 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from surehand.core.frozen import frozen, replace_values
@@ -378,18 +379,25 @@ _remembered: dict[str, _Look] = {}
 
 def _look_above(folder: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield top and named paths of every repository git may take for the one a folder (a real path) lies in."""
-    while True:
-        look = _look_at(folder)
+    for top, names in _list_tops(folder):
+        look = _look_at(top, names)
         if look is not None:
             for named in look.named:
-                yield folder, named
-        above = os.path.dirname(folder)
-        if above == folder or (look is not None and look.is_last):
-            return
-        folder = above
+                yield top, named
+            if look.is_last:
+                return
 
 
-def _look_at(top: str) -> _Look | None:
+@lru_cache(256)
+def _list_tops(folder: str) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Return a folder and all above it, each with the names that would make it a repository's."""
+    found = [folder]
+    while (above := os.path.dirname(folder)) != folder:
+        found.append(folder := above)
+    return tuple((top, (f"{top}/.git", f"{top}/HEAD")) for top in found)
+
+
+def _look_at(top: str, names: Iterable[str]) -> _Look | None:
     """Return what is named by the settings of what git may take for a repository at a folder; None: there is none.
 
     It is remembered as long as the status of all files that count proves that none has changed.
@@ -397,7 +405,7 @@ def _look_at(top: str) -> _Look | None:
     known = _remembered.get(top)
     if known is not None and known.holds():
         return known
-    if known is None and not any(os.path.lexists(f"{top}/{name}") for name in (".git", "HEAD")):
+    if known is None and not _any_exists(names):
         return None
     _remembered.pop(top, None)
     look, depends_on = _look_anew(top)
@@ -409,6 +417,16 @@ def _look_at(top: str) -> _Look | None:
                 _remembered.clear()
             look = _remembered[top] = replace_values(look, marks=tuple(marks.items()))
     return look
+
+
+def _any_exists(names: Iterable[str]) -> bool:
+    for name in names:  # a plain loop: every write waits for it, at every folder above
+        try:
+            os.lstat(name)
+        except (OSError, ValueError):
+            continue
+        return True
+    return False
 
 
 def _look_anew(top: str) -> tuple[_Look, dict[_Dependency, None]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from functools import lru_cache
 from typing import Final
 
 from surehand.core.errors import SettingsError
@@ -41,16 +42,20 @@ def _xdg(variable: str, otherwise: str) -> str:
 def home() -> str:
     """Return the folder of all state; raise SettingsError for a relative SUREHAND_HOME."""
     if chosen := os.environ.get("SUREHAND_HOME"):
-        place = os.path.expanduser(chosen)
-        if not os.path.isabs(place):
-            raise SettingsError(
-                f"SUREHAND_HOME must be an absolute path, not {chosen!r}: a relative one would be "
-                "another folder, with other rules, wherever you work"
-            )
-        return os.path.normpath(place)
+        return _absolute(chosen) if chosen.startswith("/") else _absolute(os.path.expanduser(chosen))
     if sys.platform == "darwin":
         return _own("Library/Application Support/surehand")
     return os.path.join(_xdg("XDG_STATE_HOME", ".local/state"), "surehand")
+
+
+@lru_cache(16)
+def _absolute(chosen: str) -> str:
+    if not os.path.isabs(chosen):
+        raise SettingsError(
+            f"SUREHAND_HOME must be an absolute path, not {chosen!r}: a relative one would be "
+            "another folder, with other rules, wherever you work"
+        )
+    return os.path.normpath(chosen)
 
 
 def user_settings() -> str:
