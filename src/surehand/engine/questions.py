@@ -109,7 +109,8 @@ class OpenQuestion:
         """End the dry run still being made for it: its copy would stay behind."""
         for task in list(self._tries):
             task.cancel()
-        await asyncio.gather(*self._tries, return_exceptions=True)
+        if self._tries:
+            await asyncio.gather(*self._tries, return_exceptions=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that a person needs to judge it, as plain data; exactly what would run, nothing masked."""

@@ -296,11 +296,15 @@ class Callback:
         said = self.function(question)
         if inspect.isawaitable(said):
             said = await said
-        if isinstance(said, Answer):
-            return said
-        if isinstance(said, bool):
-            return Answer("once") if said else Answer("no")
-        return Answer.from_dict({"kind": said})
+        return _read_answer(said)
+
+
+def _read_answer(said: object) -> Answer:
+    if isinstance(said, Answer):
+        return said
+    if isinstance(said, bool):
+        return Answer("once") if said else Answer("no")
+    return Answer.from_dict({"kind": said})
 
 
 class First:
@@ -330,6 +334,12 @@ class First:
 async def ask_approver(approver: Approver, question: Question, timeout_s: float | None = None) -> Answer:
     """Return the approver's answer; one that hangs or fails has said no."""
     try:
+        if type(approver) is Callback:  # a plain function has answered before any time could be up
+            said = approver.function(question)
+            if not inspect.isawaitable(said):
+                return _read_answer(said)
+            async with asyncio.timeout(timeout_s):
+                return _read_answer(await said)
         async with asyncio.timeout(timeout_s):
             answer: object = await approver.ask(question)
     except TimeoutError:
