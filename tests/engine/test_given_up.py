@@ -89,7 +89,7 @@ def no_leftovers(folder: Path) -> bool:
 async def test_a_writer_cancelled_before_it_writes_never_writes(app: Surehand, tmp_path: Path, tool: str) -> None:
     with holding(tmp_path):
         running = asyncio.create_task(app.call(tool, CHANGES[tool], id="c1"))
-        await until(lambda: is_inside("locked_now"))
+        await until(lambda: is_inside("wait_for_lock"))
         assert app.executor.cancel("c1")
         result = await running
     await until(lambda: not is_inside("job"))
@@ -115,7 +115,7 @@ async def test_a_writer_that_is_given_up_costs_no_older_change_its_undo(tmp_path
         more = {"file_path": "0.txt", "content": large[2] + large[3]}
         with holding(tmp_path):
             running = asyncio.create_task(app.call("Write", more, id="c1"))
-            await until(lambda: is_inside("locked_now"))
+            await until(lambda: is_inside("wait_for_lock"))
             assert app.executor.cancel("c1")
             assert not (await running).ok
         await until(lambda: not is_inside("job"))

@@ -59,6 +59,7 @@ class Audit:
         self._writing, self._taking = Lock(), Lock()
         self._head = self._log = -1
         self._closed = False
+        self._identity = (-1, -1)
         self._size = -1
         """Where the log ended after our last line; if it ends elsewhere, another process wrote in between."""
         self._last = (0, GENESIS)
@@ -80,6 +81,8 @@ class Audit:
             self._head = os.open(os.path.join(self.folder, "audit.head"), flags, 0o600)
         if self._log < 0:
             self._log = os.open(self.path, flags | os.O_APPEND, 0o600)
+            found = os.fstat(self._log)
+            self._identity = found.st_dev, found.st_ino
         if not os.fstat(self._head).st_size:
             self._begin()
 
@@ -264,12 +267,11 @@ class Audit:
             there = os.stat(self.path)
         except FileNotFoundError:
             there = None
-        here = os.fstat(self._log)
-        if there is None or there.st_ino != here.st_ino:
+        if there is None or (there.st_dev, there.st_ino) != self._identity:
             self._reopen()
-            here = os.fstat(self._log)
-        if here.st_size != self._size:
-            self._last, self._size = self._end(here.st_size)
+            there = os.fstat(self._log)
+        if there.st_size != self._size:
+            self._last, self._size = self._end(there.st_size)
         if self._size > self.limit_bytes:
             self._rotate()
 

@@ -273,21 +273,28 @@ def try_lock(fd: int) -> bool:
     return True
 
 
+def wait_for_lock(fd: int) -> None:
+    """Lock the folder `fd` from a thread that may wait; raise ToolFailure where somebody else keeps it."""
+    if try_lock(fd):
+        return
+    for pause in _pauses():
+        time.sleep(pause)
+        if try_lock(fd):
+            return
+
+
 @contextmanager
 def locked_now(fds: Sequence[int]) -> Generator[None]:
     """Hold the locks of folders from a thread that may wait."""
     taken: list[int] = []
     try:
         for fd in _sort_descriptors(fds):
-            for pause in _pauses():
-                if try_lock(fd):
-                    break
-                time.sleep(pause)
+            wait_for_lock(fd)
             taken.append(fd)
         yield
     finally:
         for fd in taken:
-            _unlock(fd)
+            unlock(fd)
 
 
 def _sort_descriptors(fds: Sequence[int]) -> list[int]:
@@ -309,7 +316,8 @@ def _pauses() -> Generator[float]:
     )
 
 
-def _unlock(fd: int) -> None:
+def unlock(fd: int) -> None:
+    """Let go of the lock of a folder."""
     try:
         fcntl.flock(fd, fcntl.LOCK_UN)
     except OSError:

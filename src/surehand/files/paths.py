@@ -210,9 +210,9 @@ def _make_folders(root: str, path: str, made: list[str]) -> int:
     return fd
 
 
-def refuse_special(fd: int, path: str) -> os.stat_result:
-    """Return the status of `fd`; raise ToolFailure unless it is a regular file or a folder."""
-    status = os.fstat(fd)
+def refuse_special(fd: int, path: str, status: os.stat_result | None = None) -> os.stat_result:
+    """Return the status of `fd`, taken now or given; raise ToolFailure unless it is a regular file or a folder."""
+    status = status or os.fstat(fd)
     if status.st_size and stat.S_ISREG(status.st_mode):
         return status
     for is_kind, kind in _KINDS:

@@ -241,17 +241,17 @@ def mask_data(value: Any, *, limit: int | None = None) -> Any:
     """Return plain data with secrets masked, by their key or by their look; long texts are cut at `limit`."""
     if isinstance(value, str):
         # Cut before it is looked at, with a margin: a secret that begins before the cut is still seen whole.
-        masked = mask(value if limit is None else value[: limit + _CUT_MARGIN])
+        masked = mask(value if limit is None or len(value) <= limit else value[: limit + _CUT_MARGIN])
         return masked if limit is None or len(masked) <= limit else f"{masked[:limit]}... ({len(value)} characters)"
-    if isinstance(value, Mapping):
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict | Mapping):  # by its type first: the abstract one is slow to tell
         return {
             str(key): MASK if _holds_secret(str(key), inner) else mask_data(inner, limit=limit)
             for key, inner in cast("Mapping[Any, Any]", value).items()
         }
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+    if isinstance(value, list | Sequence) and not isinstance(value, bytes | bytearray):
         return [mask_data(inner, limit=limit) for inner in cast("Sequence[Any]", value)]
-    if value is None or isinstance(value, bool | int | float):
-        return value
     return mask_data(str(value), limit=limit)
 
 

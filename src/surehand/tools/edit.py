@@ -15,7 +15,7 @@ from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
 from surehand.tools import prompt
 from surehand.tools.edit_checks import EDIT_CHECKS, WRITE_CHECKS, Check, look_at_once
-from surehand.tools.file_write import FileWrite, Replace, locate
+from surehand.tools.file_write import FileWrite, Replace, locate, looked_at
 from surehand.tools.output_schemas import output_schema
 
 
@@ -60,6 +60,12 @@ def _open(args: EditArgs | MultiEditArgs | WriteArgs, ctx: ToolContext) -> FileW
     return FileWrite(ctx, args.file_path, edits=edits)
 
 
+def _look(args: Any, ctx: ToolContext) -> FileWrite:
+    """Return the write that the check of this call has looked at, or a new one."""
+    looked = looked_at(ctx)
+    return looked[-1] if looked else _open(args, ctx)
+
+
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
     """State what an edit of `file_path` touches."""
     return [WritePath(ctx.resolve(args.file_path))]
@@ -79,10 +85,10 @@ def _make_tool(checks: tuple[Check, ...], **facts: Any) -> Tool:
     """Return one of the three tools: all pass the checks before a question and again before the write."""
 
     def check(args: Any, ctx: ToolContext) -> None:
-        _open(args, ctx).check_before_question(checks)
+        _look(args, ctx).check_before_question(checks)
 
     def preview(args: Any, ctx: ToolContext) -> Preview:
-        return _open(args, ctx).preview(checks)
+        return _look(args, ctx).preview(checks)
 
     def run(args: Any, ctx: ToolContext) -> ToolResult:
         with _open(args, ctx) as write:

@@ -46,7 +46,7 @@ from surehand.files.text import (
     with_feeds,
 )
 from surehand.history.read_contents import SEEN
-from surehand.tools.file_write import FileWrite, Replace
+from surehand.tools.file_write import FileWrite, Replace, looked_at
 
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
@@ -313,6 +313,8 @@ def _apply(data: Bytes, splices: list[Splice]) -> Bytes:
 def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
     if edit.old == "":
         return _encode_edits(data, [Span(len(data), len(data))], edit, write.encoding, index)
+    if (splice := _find_plainly(data, edit, write.encoding)) is not None:
+        return None, [splice]
     refused: Problem | None = None
     encodings = _encodings(write, data, edit.old)
     for place, encoding in enumerate(encodings):
@@ -334,6 +336,20 @@ def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Prob
                 return None, splices
             refused = refused or problem
     return refused or _report_miss(write, data, edit, index), []
+
+
+def _find_plainly(data: Bytes, edit: Replace, encoding: Encoding) -> Splice | None:
+    """Return the splice of a text that stands once in UTF-8 bytes whose only line ends are LF; None for any other."""
+    if encoding is not UTF8 or edit.all or not isinstance(data, bytes) or b"\r" in data:
+        return None
+    try:
+        old, new = edit.old.encode(), edit.new.encode()
+    except UnicodeEncodeError:
+        return None
+    if b"\r" in old or b"\r" in new:
+        return None
+    at = data.find(old)
+    return Splice(at, at + len(old), new) if at >= 0 > data.find(old, at + len(old)) else None
 
 
 # When the guess among the western encodings is wrong by a few signs, these two hold what it lacks. No other may take
@@ -520,7 +536,7 @@ def look_at_once(write: FileWrite) -> bool:
         write.check(EDIT_CHECKS)
         write.keep()
     write.fd = -1
-    write.looked.append(write)
+    looked_at(ctx).append(write)
     return True
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from surehand.core.errors import ToolFailure
@@ -29,13 +28,13 @@ from surehand.files.atomic import (
     BESIDE_BYTES,
     create_file,
     discard,
-    locked_now,
     remove_empty_folders,
     replace_file,
     start_beside,
-    temporary_name,
+    unlock,
+    wait_for_lock,
 )
-from surehand.files.opening import SECRET_LINKS, read_to_end, read_up_to
+from surehand.files.opening import SECRET_LINKS, read_to_end
 from surehand.files.paths import (
     ATTEMPTS,
     OutsideRoots,
@@ -51,18 +50,21 @@ from surehand.files.paths import (
     special_failure,
     workspace_failure,
 )
-from surehand.files.streamed import LARGE_BYTES, Bytes, LargeBytes, Part, holds_parts, join_parts, snapshot
+from surehand.files.streamed import LARGE_BYTES, Bytes, LargeBytes, Part, holds_parts, snapshot
 from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
 from surehand.tools.write_result import (
+    ChangeReport,
     describe_change,
     describe_preview,
     make_appeared_failure,
     make_result,
     make_unchanged_result,
     make_written_failure,
+    open_again,
+    show_to_editor,
 )
 
 if TYPE_CHECKING:
@@ -154,12 +156,14 @@ class FileWrite:
         self.summary = ""
         """What the change is, where the changed lines alone would not tell."""
         self.previewing = False  # True: only those who are asked see a refusal, and its caller reads nothing by it
-        self._lock = ExitStack()
+        self._report: ChangeReport | None = None
+        self._locked = False
+        self._checked: tuple[os.stat_result, CheckedFile | None] | None = None
 
     def __enter__(self) -> Self:
         """Lock the file's folder, making it where it is missing and the write makes a file."""
         try:
-            self._lock.enter_context(_lock_folder(self))
+            self._lock_folder()
         except BaseException as problem:
             self.__exit__(type(problem), problem, None)
             raise
@@ -167,10 +171,30 @@ class FileWrite:
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: object) -> None:
         """Let go of everything; folders that were made for a file that was not written go again."""
-        self._lock.close()
+        self._unlock()
         if problem is not None:
             remove_empty_folders(self.made)
         self._let_go()
+
+    def _lock_folder(self) -> None:
+        """Lock the file's folder; make it anew where it is gone once its lock is taken."""
+        for _ in range(ATTEMPTS):
+            if not self.enter_folder(make=self.makes_folders):
+                return
+            wait_for_lock(self.folder)
+            self._locked = True
+            if os.fstat(self.folder).st_nlink:
+                return
+            self._unlock()
+            os.close(self.folder)
+            self.folder = -1
+        problem = FileNotFoundError(errno.ENOENT, "its folder is removed again and again")
+        raise os_failure(problem, self.path, "write to")
+
+    def _unlock(self) -> None:
+        if self._locked:
+            unlock(self.folder)
+            self._locked = False
 
     def check(self, checks: tuple[Check, ...]) -> None:
         """Run the layers in order; raise ToolFailure at the first that refuses."""
@@ -192,22 +216,19 @@ class FileWrite:
 
         Where nobody is asked, those of a small file's edit run once, under the lock, a moment later.
         """
-        if self.looked or (self.ctx.unasked and not self.makes_folders and self._was_small):
+        looked = looked_at(self.ctx)
+        if looked or (self.ctx.unasked and not self.makes_folders and self._was_small):
             return
         if self.outside:
             self.look(tuple(each for each in checks if each.layer < 2))
         elif len(self.look(checks).data) <= _HELD_WHILE_ASKED_BYTES:
-            self.looked.append(self)
-
-    @property
-    def looked(self) -> list[FileWrite]:
-        """The write of this call that its check has looked at, if it did."""
-        return self.ctx.once("looked at", list[FileWrite])
+            looked.append(self)
 
     def preview(self, checks: tuple[Check, ...]) -> Preview:
         """Say exactly what would change; nothing is written."""
         self.previewing = True
-        write = self.looked[-1] if self.looked else self.look(checks)
+        looked = looked_at(self.ctx)
+        write = looked[-1] if looked else self.look(checks)
         shown = describe_preview(write)
         kept, loop = write._find_checked(), self.ctx.loop
         larger = kept is not None and isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES
@@ -230,15 +251,14 @@ class FileWrite:
         if self.exists and self.is_unchanged:
             return make_unchanged_result(self)
         digest = start_beside(session, self.new_size, lambda: digest_parts(self.parts))
-        told = cache(lambda: describe_change(self))  # while the disk is at work
         if self.on_disk is not None:
-            told()
+            self.describe()
             _save_for_editor(self, history, self.on_disk)
-        change_id, status = _replace(self, history, tool, digest, told)
-        status = _show_to_editor(self, status)
+        change_id, status = _replace(self, history, tool, digest, self.describe)  # while the disk is at work
+        status = show_to_editor(self, status)
         seen = Seen.of(digest(), status, exact=exact_times(self.folder), encoding=self.named)
         self.made = []  # they hold the file now
-        self._lock.close()  # listeners of the event may write there
+        self._unlock()  # listeners of the event may write there
         self._let_go()
         session.saw(self.real, seen)
         session.keep(ENCODINGS)[self.real] = (seen, self.encoding)
@@ -246,7 +266,13 @@ class FileWrite:
         session.emit(
             "file_changed", tool=tool, call_id=self.ctx.served.id, path=self.real, change_id=change_id, action=action
         )
-        return make_result(self, change_id, seen.size, told())
+        return make_result(self, change_id, seen.size, self.describe())
+
+    def describe(self) -> ChangeReport:
+        """Say what the write changes; worked out once."""
+        if self._report is None:
+            self._report = describe_change(self)
+        return self._report
 
     def _let_go(self) -> None:
         """Close what is open. With its last descriptor a replaced file goes, which takes as long as a flush: later."""
@@ -373,7 +399,7 @@ class FileWrite:
         if self.status.st_nlink > 1:
             self._refuse_secret_link(self.status)
         try:
-            refuse_special(self.fd, self.path)
+            refuse_special(self.fd, self.path, self.status)
         except ToolFailure as problem:
             self.special = problem
 
@@ -461,6 +487,7 @@ class FileWrite:
         if self.status is not None and (seen := self.make_seen()).ctime_ns:
             kept = self._copies if isinstance(self.data, LargeBytes) else self.ctx.session.keep(CHECKED_FILES)
             kept.clear()  # one at a time: it may be large
+            self._checked = None
             kept[self.real] = CheckedFile(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
 
     def forget(self) -> None:
@@ -468,6 +495,7 @@ class FileWrite:
         if (kept := self.ctx.session.keep(CHECKED_FILES).pop(self.real, None)) is not None:
             kept.let_go()
         self._copies.clear()
+        self._checked = None
 
     @property
     def _copies(self) -> dict[str, CheckedFile]:
@@ -475,33 +503,23 @@ class FileWrite:
         return self.ctx.once("copied", dict[str, CheckedFile])
 
     def _find_checked(self) -> CheckedFile | None:
-        if self.ctx.session.main.buffers is not None:
+        if self.status is None or self.ctx.session.main.buffers is not None:
             return None  # the status of a file says nothing of a buffer
-        kept = self._copies.get(self.real) or self.ctx.session.keep(CHECKED_FILES).get(self.real)
-        return kept if kept is not None and self.status is not None and kept.seen.untouched(self.status) else None
+        if self._checked is None or self._checked[0] is not self.status:
+            kept = self._copies.get(self.real) or self.ctx.session.keep(CHECKED_FILES).get(self.real)
+            self._checked = self.status, kept if kept is not None and kept.seen.untouched(self.status) else None
+        return self._checked[1]
+
+
+def looked_at(ctx: ToolContext) -> list[FileWrite]:
+    """Return the write of a call that its check has looked at, if it did."""
+    return ctx.once("looked at", list[FileWrite])
 
 
 def locate(ctx: ToolContext, path: str) -> tuple[tuple[str, ...], str]:
     """Return the roots to open a path beneath, and where it led when it was judged: a link turned since counts not."""
     judged = ctx.leads.get(path, "")
     return ctx.once(f"where {path}\0{judged}", lambda: (readable_roots(ctx, path), judged or real_path(path)))
-
-
-@contextmanager
-def _lock_folder(write: FileWrite) -> Generator[None]:
-    """Hold the lock of the file's folder, making the folder where it is missing, or gone once its lock is taken."""
-    make = write.makes_folders
-    for _ in range(ATTEMPTS):
-        if not write.enter_folder(make=make):
-            yield
-            return
-        with locked_now([write.folder]):
-            if os.fstat(write.folder).st_nlink:
-                yield
-                return
-        os.close(write.folder)
-        write.folder = -1
-    raise os_failure(FileNotFoundError(errno.ENOENT, "its folder is removed again and again"), write.path, "write to")
 
 
 def _save_for_editor(write: FileWrite, history: History, on_disk: bytes) -> None:
@@ -512,32 +530,7 @@ def _save_for_editor(write: FileWrite, history: History, on_disk: bytes) -> None
     saving.splices, saving.content = [], None
     _, write.status = _replace(saving, history, "Editor", lambda: write.digest)
     os.close(write.fd)
-    write.fd = _open_again(write)
-
-
-def _show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
-    """Put the new text into the editor's buffer; where it saves other bytes than ours, ours are put back."""
-    buffers = write.ctx.session.main.buffers
-    if buffers is None:
-        return status
-    whole = join_parts(write.parts)
-    try:
-        text = write.encoding.decode(whole)
-        text.encode()
-    except UnicodeError:
-        return status  # bytes that are no text: the editor finds the file changed on disk
-    buffers.show(write.real, text)
-    fd = _open_again(write)
-    try:
-        if read_up_to(fd, len(whole) + 1) == whole:
-            return os.fstat(fd)
-        return replace_file(write.folder, write.name, temporary_name(os.urandom(6).hex()), [whole], fd)
-    finally:
-        os.close(fd)
-
-
-def _open_again(write: FileWrite) -> int:
-    return os.open(write.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=write.folder)
+    write.fd = open_again(write)
 
 
 def _replace(

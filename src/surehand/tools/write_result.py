@@ -1,7 +1,8 @@
-"""The result of a write: its diff, a sentence with the changed lines, and what would be, in a preview."""
+"""The result of a write: its diff, a sentence with the changed lines, a preview, and the text in an editor's buffer."""
 
 from __future__ import annotations
 
+import os
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,9 @@ from surehand.core.call import ToolResult, Undo
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.tool import Preview
+from surehand.files.atomic import replace_file, temporary_name
 from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, splice_snippet, text_diff
+from surehand.files.opening import read_up_to
 from surehand.files.streamed import Streamed, join_parts
 from surehand.files.text import Splice, line_at, splice_bytes
 from surehand.history.disk import HELD_BYTES
@@ -152,3 +155,29 @@ def make_appeared_failure(write: FileWrite) -> ToolFailure:
         hint="Read it, then decide.",
         details={"layer": 4, "number": 3, "path": write.path},
     )
+
+
+def show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
+    """Put the new text into the editor's buffer; where it saves other bytes than ours, ours are put back."""
+    buffers = write.ctx.session.main.buffers
+    if buffers is None:
+        return status
+    whole = join_parts(write.parts)
+    try:
+        text = write.encoding.decode(whole)
+        text.encode()
+    except UnicodeError:
+        return status  # bytes that are no text: the editor finds the file changed on disk
+    buffers.show(write.real, text)
+    fd = open_again(write)
+    try:
+        if read_up_to(fd, len(whole) + 1) == whole:
+            return os.fstat(fd)
+        return replace_file(write.folder, write.name, temporary_name(os.urandom(6).hex()), [whole], fd)
+    finally:
+        os.close(fd)
+
+
+def open_again(write: FileWrite) -> int:
+    """Open the file by its name, as somebody may have replaced it."""
+    return os.open(write.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=write.folder)
