@@ -35,7 +35,7 @@ from surehand.files.streamed import Bytes, Part
 from surehand.files.text import Splice
 from surehand.history import recovery
 from surehand.history.contents import LINK_BYTES
-from surehand.history.log import PARTIAL_UNDOS, prune_oldest
+from surehand.history.log import PARTIAL_UNDOS, of_kind, of_turns, prune_oldest
 from surehand.history.store import Store, unusable
 from surehand.history.words import CALL_MADE, Author, Change, ChangeKind, Compensation, FileChange
 
@@ -245,7 +245,7 @@ class History(Store):
         if before is not None:
             condition, values = condition + " AND number < ?", [before]
         if turn is not None:
-            condition, values = condition + " AND turn = ?", [*values, turn]
+            condition, values = f"{condition} AND {of_turns(1)}", [*values, turn, turn]
         if call_id is not None:
             condition, values = condition + " AND call = ?", [*values, call_id]
         if session_id is not None:
@@ -268,11 +268,11 @@ class History(Store):
         turns: Sequence[str] | None = None,
     ) -> list[Change]:
         """Return changes of a kind that are not taken back, newest first; of a session, of turns, after a number."""
-        condition, values = "state = 'done' AND kind = ? AND number > ?", list[str | int]((kind, after))
+        condition, values = f"state = 'done' AND {of_kind(kind)} AND number > ?", list[str | int]([after])
         if turns is not None:
             # Looked for by the turns: the signs keep SQLite from going through all of a kind.
-            condition = f"+state = 'done' AND +kind = ? AND number > ? AND turn IN ({','.join('?' * len(turns))})"
-            values += turns
+            condition = f"+state = 'done' AND +kind = '{kind}' AND number > ? AND {of_turns(len(turns))}"
+            values += [*turns, *turns]
         if session_id is not None:
             condition, values = f"{condition} AND {_OF_SESSION}", [*values, session_id, session_id]
         with self._hold_to_read():

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from surehand.history import contents
-from surehand.history.words import CALL_MADE, Change, Compensation, FileChange, FileState
+from surehand.history.words import CALL_MADE, Change, ChangeKind, Compensation, FileChange, FileState
 from surehand.state.files import open_to_read
 
 SEEN_ROWS: Final = 2000
@@ -30,7 +30,6 @@ CREATE TABLE IF NOT EXISTS change(
     description TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, about TEXT NOT NULL, temporary TEXT NOT NULL,
     files TEXT NOT NULL, main_session TEXT NOT NULL DEFAULT '', turn TEXT NOT NULL DEFAULT '',
     note TEXT NOT NULL DEFAULT '', compensation TEXT NOT NULL DEFAULT '', parts TEXT NOT NULL DEFAULT '');
-CREATE INDEX IF NOT EXISTS change_intent ON change(number) WHERE state = 'intent';
 CREATE TABLE IF NOT EXISTS seen(digest TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS fact(name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
@@ -38,16 +37,30 @@ _COLUMNS: Final = (
     "number, at, session, call, tool, description, kind, state, about, temporary, files,"
     " main_session, turn, note, compensation, parts"
 )
-VERSION: Final = 3
-_SCHEMA_3: Final = """
-CREATE INDEX change_kind ON change(kind, state);
-CREATE INDEX change_done ON change(number) WHERE state = 'done' AND kind != 'undo';
+VERSION: Final = 4
+_OLD_INDEXES: Final = ("intent", "kind", "done", "parts", "call", "turn")
+_INDEXES: Final = """
+CREATE INDEX change_state ON change(state) WHERE kind != 'undo';
+CREATE INDEX change_kind ON change(kind, state) WHERE kind != 'change';
 CREATE INDEX change_parts ON change(number) WHERE parts != '';
 CREATE INDEX change_call ON change(call);
-CREATE INDEX change_turn ON change(turn);
+CREATE INDEX change_turn ON change(turn) WHERE turn != call;
 """
 """What an undo looks for, however long the history is: the latest of a kind, undos of a part of a change, and what came
-of a call or a turn."""
+of a call or a turn. Each index is a page to be written with every edit, so that none holds what another tells."""
+
+
+def of_kind(kind: ChangeKind) -> str:
+    """Return the condition for changes of a kind, spelled so that SQLite finds the index which holds them."""
+    return "kind = 'change' AND kind != 'undo'" if kind == "change" else f"kind = '{kind}' AND kind != 'change'"
+
+
+def of_turns(count: int) -> str:
+    """Return the condition for changes of some turns; their names are its values, twice."""
+    names = ",".join("?" * count)
+    return f"((turn IN ({names}) AND turn != call) OR (call IN ({names}) AND turn = call))"
+
+
 PARTIAL_UNDOS: Final = "parts != '' AND +kind = 'undo' AND +state = 'done'"
 """The `+` keeps SQLite from using that column's index: most undos are of whole changes."""
 _UPGRADES: Final = {
@@ -59,7 +72,8 @@ ALTER TABLE change ADD COLUMN compensation TEXT NOT NULL DEFAULT '';
 ALTER TABLE change ADD COLUMN parts TEXT NOT NULL DEFAULT '';
 UPDATE change SET main_session = session, turn = call;
 """,
-    2: _SCHEMA_3 + contents.SCHEMA_3,
+    2: contents.SCHEMA_3,
+    3: "".join(f"DROP INDEX IF EXISTS change_{name};" for name in _OLD_INDEXES) + _INDEXES,
 }
 """What brings a database of an older version to the next one."""
 
@@ -165,7 +179,9 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
         if version > VERSION:
             raise sqlite3.OperationalError(f"the history was written by a newer version (format {version})")
         scripts = (
-            [SCHEMA, contents.SCHEMA, _UPGRADES[2]] if version == 0 else map(_UPGRADES.get, range(version, VERSION))
+            [SCHEMA, contents.SCHEMA, contents.SCHEMA_3, _INDEXES]
+            if version == 0
+            else map(_UPGRADES.get, range(version, VERSION))
         )
         for statement in _statements("".join(filter(None, scripts))):  # `executescript` would commit before it
             database.execute(statement)
@@ -285,7 +301,8 @@ class Log:
 
     def intents(self) -> list[Change]:
         """Return what was begun and not confirmed, oldest first."""
-        return self.select("state = 'intent'", (), oldest_first=True)
+        found = self.select("state = 'intent' AND kind != 'undo'", ())
+        return sorted(found + self.select(f"state = 'intent' AND {of_kind('undo')}", ()), key=lambda each: each.number)
 
     def select(
         self, condition: str, values: Sequence[Any], *, limit: int = -1, oldest_first: bool = False
