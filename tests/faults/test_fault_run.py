@@ -596,3 +596,24 @@ def test_a_command_whose_supervisor_dies_while_it_gets_ready_fails_at_once_and_t
     assert not first["ok"]
     assert "the process that watched over it was killed" in first["output"]
     assert second["ok"], second
+
+
+def test_a_dry_run_whose_copy_cannot_be_read_deletes_nothing(tmp_path: Path) -> None:
+    act, steps = DOORS["dry run"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "dry run")
+    for at in range(1, 20):
+        seen = 0
+
+        def decide(call: Call, at: int = at) -> Decision:
+            nonlocal seen
+            path = call.text(1) if call.is_main and call.name == "newfstatat" else ""
+            seen += "/dry_runs/" in path and path.endswith("small.txt")
+            return errno.EIO if seen == at else None
+
+        scene = run.scene()
+        hit = tracing.trace(lambda scene=scene: act(scene, steps), decide).hit
+        check(scene, steps)
+        if not hit:
+            return
+    raise AssertionError("so often nobody looks at one file")

@@ -14,6 +14,7 @@ the status of every copied file, whose time of change no command can set back.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -148,7 +149,7 @@ def look(path: str, modes: Mapping[str, int] | None = None) -> Side:
     """Return what stands at a path, no link followed; `modes` are those of files that were opened up since."""
     try:
         status = os.lstat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):  # any other error is no proof that nothing stands there
         return ABSENT
     mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
     mode = modes.get(path, mode) if modes else mode
@@ -336,7 +337,7 @@ def disturbed(place: str, began: int) -> bool:
     """Tell whether something outside was changed after a moment; only root could make its clock say otherwise."""
     try:
         return os.lstat(place).st_ctime_ns > began
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -344,7 +345,9 @@ def _opaque(folder: str) -> bool:
     """Tell whether a folder of the layer hides all of the one below it."""
     try:
         return os.getxattr(folder, "user.overlay.opaque") in (b"y", b"x")
-    except OSError:
+    except OSError as problem:
+        if problem.errno not in (errno.ENODATA, errno.ENOTSUP):
+            raise
         return False
 
 

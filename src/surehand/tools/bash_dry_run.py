@@ -83,8 +83,12 @@ class BashDryRun:
         self._over = False
 
     def look(self) -> None:
-        """Find out what the command changed."""
-        self._found = self._scratch.copy.differences()
+        """Find out what the command changed; raise ToolFailure where that cannot be read."""
+        try:
+            self._found = self._scratch.copy.differences()
+        except OSError as problem:
+            where = problem.filename or "the copy"
+            raise ToolFailure(f"what the dry run changed cannot be read: {where}: {problem.strerror}") from problem
         self._diff = render(self._found)
         self._changes = [each.to_dict() for each in self._found]
         self._remembered = remember(self._found)
