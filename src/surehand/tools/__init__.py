@@ -1,13 +1,16 @@
 """Floor 2, plug-ins: the built-in tools.
 
 Modules with `TOOLS` are tools; the others are helpers of one. `apply_patch` is not listed: the application adds it.
-The text a model reads of a tool is in `prompts/NAME.md`: `prompt("edit")` is that of `edit.md`.
+The text a model reads of a tool is in `prompts/NAME.md`: `prompt("edit")` is that of `edit.md`. What a tool answers
+with is its `output_schema`, the JSON Schema of its `data`, which MCP clients and frameworks are given.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 
 @cache
@@ -15,3 +18,23 @@ def prompt(name: str) -> str:
     """Return the text of prompts/NAME.md, without blanks at its ends."""
     with open(os.path.join(os.path.dirname(__file__), "prompts", f"{name}.md"), encoding="utf-8") as file:
         return file.read().strip()
+
+
+def object_schema(required: Mapping[str, str | dict[str, Any]], **optional: str | dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an answer; a key is given a schema, or the name of its type (`string`, `integer|null`).
+
+    Only what every good answer has is required. Keys beside those named are allowed, and come with new versions.
+    """
+    properties = {key: _type_schema(kind) for key, kind in {**required, **optional}.items()}
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def list_schema(items: str | dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list, from that of its items."""
+    return {"type": "array", "items": _type_schema(items)}
+
+
+def _type_schema(kind: str | dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(kind, str):
+        return kind
+    return {"type": kind.split("|") if "|" in kind else kind}

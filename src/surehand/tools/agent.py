@@ -11,8 +11,7 @@ from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import AgentMode, AgentOrder
 from surehand.core.tool import Tool
 from surehand.git.model import what_asks
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import object_schema, prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -80,7 +79,14 @@ async def _run(args: AgentArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Agent",
-        output_schema=output_schema("Agent"),
+        output_schema=object_schema(
+            {"agent_id": "string"},
+            text="string",
+            state="string",
+            status="string",
+            turns="integer",
+            tool_calls="integer",
+        ),
         aliases=("Task",),
         description=prompt("agent"),
         args=AgentArgs,

@@ -24,7 +24,7 @@ from surehand.sandbox.command import KILL_S, TERM_S
 from surehand.sandbox.protocol import Runner
 from surehand.shell.programs import quiet_variables
 from surehand.shell.syntax import PARSERS
-from surehand.tools import prompt
+from surehand.tools import object_schema, prompt
 from surehand.tools.bash_call import (
     BashArgs,
     Call,
@@ -42,7 +42,6 @@ from surehand.tools.bash_call import (
     understand_call,
     why_unrecorded,
 )
-from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -301,7 +300,17 @@ async def _close() -> None:
 
 BASH: Final = Tool(
     name="Bash",
-    output_schema=output_schema("Bash"),
+    output_schema=object_schema(
+        {},
+        exit_code="integer|null",
+        stdout="string",
+        stderr="string",
+        usage="object",
+        sandbox="object",
+        task_id={"type": "string", "description": "Of a command in the background"},
+        status="string",
+        **{"class": "string"},
+    ),
     description=prompt("bash"),
     args=BashArgs,
     run=_run,

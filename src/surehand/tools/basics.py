@@ -15,7 +15,7 @@ from surehand.core.read_state import Seen, digest_of
 from surehand.core.record import Args, Field
 from surehand.core.tool import Tool
 from surehand.history.read_contents import SEEN
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -221,7 +221,7 @@ def _nothing(args: Args, ctx: ToolContext) -> list[Effect]:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="time.now",
-        output_schema=output_schema("time.now"),
+        output_schema=object_schema({"timestamp": "integer", "iso": "string"}),
         description="Return the current time: `timestamp` in milliseconds since 1970 and `iso` in UTC.",
         args=NoArgs,
         run=_now,
@@ -233,7 +233,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="tools.echo",
-        output_schema=output_schema("tools.echo"),
+        output_schema=object_schema({"text": "string"}),
         description="Return the given text unchanged; a probe of the whole path of a call.",
         args=EchoArgs,
         run=_echo,
@@ -245,7 +245,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="shell.pwd",
-        output_schema=output_schema("shell.pwd"),
+        output_schema=object_schema({"cwd": "string"}),
         description="Return the session's current directory.",
         args=NoArgs,
         run=_pwd,
@@ -257,7 +257,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="fs.list_dir",
-        output_schema=output_schema("fs.list_dir"),
+        output_schema=object_schema(
+            {
+                "path": "string",
+                "entries": list_schema(object_schema({"name": "string", "path": "string", "type": "string"})),
+            }
+        ),
         description="List a directory with type and size of each entry; `recursive` goes `maxDepth` levels down "
         f"(not into .git). At most {ENTRY_LIMIT:,} entries.",
         args=ListDirArgs,
@@ -270,7 +275,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="fs.read_file",
-        output_schema=output_schema("fs.read_file"),
+        output_schema=object_schema({"path": "string", "content": "string", "size": "integer"}),
         description="Return the text of a file; one over `maxBytes` is an error. For large files, images, PDF and "
         "notebooks use Read.",
         args=ReadFileArgs,

@@ -16,7 +16,7 @@ from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field
 from surehand.core.tool import Tool
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import object_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -269,7 +269,7 @@ def _run(args: CalculateArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="calculate",
-        output_schema=output_schema("calculate"),
+        output_schema=object_schema({"expression": "string", "result": "string"}, precision="integer"),
         module="calculator",
         description="Calculate the value of an arithmetic expression and show it with a fixed number of decimals.",
         args=CalculateArgs,

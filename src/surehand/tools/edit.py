@@ -16,7 +16,7 @@ from surehand.core.tool import Preview, Tool
 from surehand.tools import prompt
 from surehand.tools.edit_checks import EDIT_CHECKS, WRITE_CHECKS, Check, look_at_once
 from surehand.tools.file_write import FileWrite, Replace, locate, looked_at
-from surehand.tools.output_schemas import output_schema
+from surehand.tools.write_result import CHANGE_SCHEMA
 
 
 class EditArgs(Args):
@@ -97,7 +97,7 @@ def _make_tool(checks: tuple[Check, ...], **facts: Any) -> Tool:
 
     return Tool(
         **facts,
-        output_schema=output_schema(facts["name"]),
+        output_schema=CHANGE_SCHEMA,
         run=run,
         check=check,
         preview=preview,

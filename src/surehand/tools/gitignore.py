@@ -17,10 +17,9 @@ from surehand.files.sanitize import shown_name
 from surehand.files.text import Splice, apply_splices
 from surehand.search.gitignore import parse_line
 from surehand.search.ignore_files import explain
-from surehand.tools import prompt
+from surehand.tools import list_schema, object_schema, prompt
 from surehand.tools.edit_checks import Check, Problem, is_plain_file, path_permitted
 from surehand.tools.file_write import FileWrite
-from surehand.tools.output_schemas import output_schema
 
 
 class GitignoreArgs(Args):
@@ -185,7 +184,13 @@ def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Gitignore",
-        output_schema=output_schema("Gitignore"),
+        output_schema=object_schema(
+            {"action": "string"},
+            path="string",
+            ignored="boolean",
+            added=list_schema("string"),
+            already_present=list_schema("string"),
+        ),
         description=prompt("gitignore"),
         args=GitignoreArgs,
         run=_run,

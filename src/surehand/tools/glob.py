@@ -17,8 +17,7 @@ from surehand.files.sanitize import shown_names
 from surehand.search.globs import Listing, compile_glob, explain_extended, split_pattern
 from surehand.search.ripgrep import Stop, in_thread
 from surehand.search.walk import Walk
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema, prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -126,7 +125,13 @@ def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]
 TOOLS: Final = (
     Tool(
         name="Glob",
-        output_schema=output_schema("Glob"),
+        output_schema=object_schema(
+            {
+                "files": list_schema(object_schema({"path": "string"}, size="integer", mtime="number")),
+                "total": "integer",
+                "truncated": "boolean",
+            }
+        ),
         description=prompt("glob"),
         args=GlobArgs,
         run=_run,

@@ -19,8 +19,7 @@ from surehand.search.globs import explain_extended, file_filter
 from surehand.search.ripgrep import Pattern, Stop, in_thread
 from surehand.search.search import SMALL, Search, count_open_file, refuse_bad, search_open_file
 from surehand.search.walk import Walk
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema, prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -254,7 +253,10 @@ def _say_searched(search: Search, known: int) -> str:
 TOOLS: Final = (
     Tool(
         name="Grep",
-        output_schema=output_schema("Grep"),
+        output_schema=object_schema(
+            {"output_mode": "string", "truncated": "boolean"},
+            lines=list_schema(object_schema({"path": "string", "line": "integer", "text": "string"})),
+        ),
         description=prompt("grep"),
         args=GrepArgs,
         run=_run,

@@ -29,8 +29,7 @@ from surehand.history.steps import CarriedOut
 from surehand.history.undo import LAST_TURN, Plan, PlannedCall, UndoRequest, Wants, plan_redo, plan_undo, recent_session
 from surehand.history.words import ABSENT, Author, Change, FileChange
 from surehand.search.ignore_files import KeptFiles
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema, prompt
 
 TIME_S: Final = 600.0
 """What one command did may be tens of thousands of files."""
@@ -410,10 +409,20 @@ def _report_file(ctx: ToolContext, tool: str, change_id: str, step: FileChange) 
     ctx.session.emit("file_changed", tool=tool, call_id=ctx.call.id, path=step.path, change_id=change_id, action=action)
 
 
+_CHANGE: Final = object_schema({"id": "string", "at": "number", "tool": "string", "state": "string"})
+_TAKEN_BACK: Final = object_schema(
+    {"changes": list_schema("string"), "paths": list_schema("string")},
+    change_id="string|null",
+    sessions=list_schema("string"),
+    left_alone="integer",
+    diff="string",
+    calls=list_schema("object"),
+)
+
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="Undo",
-        output_schema=output_schema("Undo"),
+        output_schema=_TAKEN_BACK,
         description=prompt("undo"),
         args=UndoArgs,
         run=run,
@@ -432,7 +441,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="Redo",
-        output_schema=output_schema("Redo"),
+        output_schema=_TAKEN_BACK,
         description=prompt("redo"),
         args=RedoArgs,
         run=run,
@@ -451,7 +460,13 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="Changes",
-        output_schema=output_schema("Changes"),
+        output_schema=object_schema(
+            {
+                "changes": list_schema(
+                    object_schema({"id": "string", "at": "number", "tool": "string", "state": "string"})
+                )
+            }
+        ),
         description=prompt("changes"),
         args=ChangesArgs,
         run=list_changes,

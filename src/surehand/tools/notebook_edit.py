@@ -27,7 +27,7 @@ from surehand.tools.edit_checks import (
     was_read,
 )
 from surehand.tools.file_write import FileWrite
-from surehand.tools.output_schemas import output_schema
+from surehand.tools.write_result import CHANGE_SCHEMA
 
 
 class NotebookEditArgs(Args):
@@ -192,7 +192,7 @@ def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="NotebookEdit",
-        output_schema=output_schema("NotebookEdit"),
+        output_schema=CHANGE_SCHEMA,
         description=prompt("notebook_edit"),
         args=NotebookEditArgs,
         run=run,

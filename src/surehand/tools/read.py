@@ -40,8 +40,7 @@ from surehand.files.opening import Source, digest_of_file, open_at_once, open_fi
 from surehand.files.paths import exact_times
 from surehand.files.sniff import HEAD_BYTES, Found, sniff
 from surehand.history.read_contents import SEEN
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema, prompt
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -396,7 +395,17 @@ def _whole(source: Source, limit: int, what: str) -> bytes:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Read",
-        output_schema=output_schema("Read"),
+        output_schema=object_schema(
+            {"path": "string", "type": "string", "size": "integer"},
+            content="string",
+            offset="integer",
+            lines="integer",
+            total_lines="integer|null",
+            encoding="string",
+            truncated="boolean",
+            cells=list_schema("object"),
+            pages="integer",
+        ),
         description=prompt("read"),
         args=ReadArgs,
         run=run,

@@ -19,7 +19,7 @@ from surehand.core.session import Kept
 from surehand.core.tasks import STATUSES, Status, Task, TaskBoard, task_from_dict
 from surehand.core.tool import Tool
 from surehand.state.files import write_private_json
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -193,10 +193,15 @@ def _touches_nothing(args: Args, ctx: ToolContext) -> list[Effect]:
     return []
 
 
-def _tool(name: str, description: str, args: type[Args], run: Any, hint: str, **more: Any) -> Tool:
+_TASK: Final = {"id": "string", "title": "string", "status": "string"}
+
+
+def _tool(
+    name: str, description: str, args: type[Args], run: Any, hint: str, answer: Mapping[str, Any] = _TASK, **more: Any
+) -> Tool:
     return Tool(
         name=name,
-        output_schema=output_schema(name),
+        output_schema=object_schema(answer),
         description=description,
         args=args,
         run=run,
@@ -216,6 +221,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         NoArgs,
         _list,
         "todo task list background running agents",
+        {"tasks": list_schema(object_schema(_TASK))},
         read_only=True,
     ),
     _tool(
@@ -231,6 +237,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         WhichArgs,
         _output,
         "background output log status agent",
+        {**_TASK, "output": "string"},
         read_only=True,
     ),
     _tool(

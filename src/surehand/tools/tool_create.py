@@ -16,9 +16,8 @@ from surehand.core.names import name_problems
 from surehand.core.record import Args, Field
 from surehand.core.schema import ForeignArguments, InvalidArguments
 from surehand.core.tool import Preview, Tool
-from surehand.tools import prompt
+from surehand.tools import list_schema, object_schema, prompt
 from surehand.tools.made_tools import WORKSHOP, Made, Version, tool_of
-from surehand.tools.output_schemas import output_schema
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
@@ -254,6 +253,7 @@ def _refuse(name: str, found: list[str]) -> None:
         )
 
 
+_MADE: Final = object_schema({"name": "string"}, version="integer", versions=list_schema("integer"), digest="string")
 _EXAMPLE: Final[dict[str, Any]] = {
     "name": "count_words",
     "description": "Count the words of a text.",
@@ -265,7 +265,7 @@ _EXAMPLE: Final[dict[str, Any]] = {
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="ToolCreate",
-        output_schema=output_schema("ToolCreate"),
+        output_schema=_MADE,
         description=prompt("tool_create"),
         args=ToolCreateArgs,
         run=_create,
@@ -278,7 +278,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="ToolUpdate",
-        output_schema=output_schema("ToolUpdate"),
+        output_schema=_MADE,
         description="Change a tool made with ToolCreate (a new version of it), or go back to an earlier version.",
         args=ToolUpdateArgs,
         run=_update,
@@ -291,7 +291,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="ToolRemove",
-        output_schema=output_schema("ToolRemove"),
+        output_schema=_MADE,
         description="Take away a tool made with ToolCreate; its versions are kept.",
         args=ToolRemoveArgs,
         run=_remove,

@@ -8,7 +8,7 @@ from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field
 from surehand.core.tool import Tool, ToolInfo
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema
 
 if TYPE_CHECKING:
     from surehand.core.context import ToolContext
@@ -102,7 +102,13 @@ def _effects(args: ToolSearchArgs, ctx: ToolContext) -> list[Effect]:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="ToolSearch",
-        output_schema=output_schema("ToolSearch"),
+        output_schema=object_schema(
+            {
+                "query": "string",
+                "matches": list_schema(object_schema({"name": "string", "description": "string"})),
+                "deferring": "boolean",
+            }
+        ),
         description="Search for tools that are not shown yet and activate those that match: by what they do, or by "
         "name with 'select:Name1,Name2'. Activated tools can be called from then on.",
         args=ToolSearchArgs,

@@ -15,8 +15,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import Kept
 from surehand.core.tool import Tool
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema, prompt
 from surehand.web.addresses import WebAddress, read_url
 from surehand.web.documents import Converter, document, most_bytes, worth_reading
 from surehand.web.fetch import FetchOptions, Reach, get, refuse_secrets, system_resolve
@@ -122,7 +121,16 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
     return Tool(
         name="WebFetch",
-        output_schema=output_schema("WebFetch"),
+        output_schema=object_schema(
+            {"url": "string", "text": "string"},
+            title="string",
+            kind="string",
+            content_type="string",
+            size="integer",
+            redirects=list_schema("string"),
+            next_offset="integer|null",
+            characters="integer",
+        ),
         description=prompt("web_fetch"),
         args=WebFetchArgs,
         run=run,

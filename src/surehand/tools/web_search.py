@@ -10,8 +10,7 @@ from surehand.core.effects import Connect
 from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field
 from surehand.core.tool import Tool
-from surehand.tools import prompt
-from surehand.tools.output_schemas import output_schema
+from surehand.tools import list_schema, object_schema, prompt
 from surehand.web.addresses import read_url
 from surehand.web.fetch import Reach, refuse_secrets, system_resolve
 from surehand.web.search_engines import Engine, Found, choose, search
@@ -62,7 +61,7 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
 
     return Tool(
         name="WebSearch",
-        output_schema=output_schema("WebSearch"),
+        output_schema=object_schema({"query": "string", "backend": "string", "results": list_schema("object")}),
         description=prompt("web_search"),
         args=WebSearchArgs,
         run=run,

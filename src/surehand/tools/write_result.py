@@ -18,12 +18,22 @@ from surehand.files.text import Splice, line_at, splice_bytes
 from surehand.history.disk import HELD_BYTES
 from surehand.history.steps import large_diff
 from surehand.history.words import FileState
+from surehand.tools import object_schema
 
 if TYPE_CHECKING:
     from surehand.tools.file_write import FileWrite
 
 _SNIPPET_BYTES: Final = 8 * 1024
 _RESULT_DIFF_LINES: Final = 200
+CHANGE_SCHEMA: Final = object_schema(
+    {"path": "string", "changed": "boolean", "diff": "string"},
+    created="boolean",
+    change_id="string|null",
+    size="integer",
+    encoding="string|null",
+    replacements="integer",
+)
+"""What a tool that changes one file answers with."""
 
 
 @frozen
