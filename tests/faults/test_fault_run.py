@@ -484,7 +484,10 @@ async def _check(scene: Scene, steps: tuple[Step, ...]) -> None:
                 for name, data in step.after.items():
                     possible[name] = {data}
         _check_files(scene, possible)
-        told = any("cannot all be undone" in each["output"] for each in answers.values())
+        told = any(
+            "cannot all be undone" in each["output"] and "What it changed is kept" not in each["output"]
+            for each in answers.values()
+        )
         if not told and history.standing(session_id="session_work"):
             undone = await app.undo(session="work")
             assert undone.ok, undone.output
@@ -617,3 +620,25 @@ def test_a_dry_run_whose_copy_cannot_be_read_deletes_nothing(tmp_path: Path) -> 
         if not hit:
             return
     raise AssertionError("so often nobody looks at one file")
+
+
+def test_what_a_full_disk_kept_from_the_list_of_changes_is_said_and_not_promised(tmp_path: Path) -> None:
+    act, steps = DOORS["command"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+    scene, is_full = run.scene(), False
+
+    def decide(call: Call) -> Decision:
+        """Fill the disk when the command changes something, and take also the room that was set aside."""
+        nonlocal is_full
+        if call.name not in _TAKE_ROOM or (path := call.file()) == str(scene.report):
+            return None
+        is_full = is_full or path.endswith("/list")
+        takes_room = call.name.startswith("mkdir") or (path and _room_for(call) > 0)
+        return errno.ENOSPC if is_full and takes_room else None
+
+    assert tracing.trace(lambda: act(scene, steps), decide, lasting=True).hit
+    output = scene.told()[0]["output"]
+    assert "made.txt (no room for the list of changes)" in output
+    assert "What else it changed is kept" in output
+    check(scene, steps)

@@ -104,7 +104,10 @@ class ChangeCollector:
             ctx.session.keep(SHELLS).finish_change_log(log.folder)
         except (ToolFailure, OSError) as problem:
             # The change log has the only copy of the old contents: it stays, and the next look at the history reads it.
-            return Recorded("", (), f"{problem}. What it changed is kept, and is brought in with the next undo", back)
+            gaps, all_of_it = (f"; {lost}", "What else it") if lost else ("", "What it")
+            return Recorded(
+                "", (), f"{problem}{gaps}. {all_of_it} changed is kept, and is brought in with the next undo", back
+            )
         finally:
             ctx.session.keep(SHELLS).release_change_log(log.folder)
         return _add_put_back(recorded, back)
