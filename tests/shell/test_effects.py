@@ -34,6 +34,7 @@ CASES: list[tuple[str, Effect]] = [
     ("grep x a.txt", ReadPath("/work/space/a.txt")),
     ("grep -e x -f pats a.txt", ReadPath("/work/space/pats")),
     ("rg foo", ReadPath("/work/space", recursive=True)),
+    ("jq -r .a package.json", ReadPath("/work/space/package.json")),
     ("ag -u foo", ReadPath("/work/space", recursive=True)),
     ("ag -g foo src", ReadPath("/work/space/src", recursive=True)),
     ("grep -d recurse x src", ReadPath("/work/space/src", recursive=True)),

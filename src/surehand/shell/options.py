@@ -195,7 +195,7 @@ def _part(word: Word, text: str) -> Word:
 class Verdict:
     """Why a command is no read (empty: it is one), and the files its words make it read."""
 
-    __slots__ = ("follows", "problem", "reads", "recursive", "unreadable")
+    __slots__ = ("follows", "may_read", "problem", "reads", "recursive", "unreadable")
 
     def __init__(
         self,
@@ -207,6 +207,7 @@ class Verdict:
     ) -> None:
         self.problem = problem
         self.reads = reads
+        self.may_read: tuple[Word, ...] = ()  # words that are files only where such a file is there
         self.recursive = recursive
         self.follows = follows
         """What is read below a folder is read through its links, too."""
@@ -273,9 +274,10 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
         return Verdict(f"the program is not literal: {operands[0].text}", unreadable=True)
     # What stands for several words gives the pattern and files: `grep *`.
     files = operands if given or any(word.many for word in operands[:1]) else operands[1:]
-    enters = any(word.text not in ("read", "skip") for word in parsed.values("-d", "--directories"))
-    walks = kind == "pattern_or_files" or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
-    recursive = walks or enters
+    recursive = kind == "pattern_or_files"
+    if kind == "pattern":  # `jq -r` is about its output
+        enters = any(word.text not in ("read", "skip") for word in parsed.values("-d", "--directories"))
+        recursive = enters or parsed.has("-r", "-R", "--recursive", "--dereference-recursive")
     if recursive and not files:
         files = [Word(".")]
     picked = parsed.values("-g", "--glob", "--iglob", "--include")

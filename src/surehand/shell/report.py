@@ -388,6 +388,7 @@ def _own_touches(found: FoundCommand, verdict: Verdict) -> Iterator[Touch]:
     if not verdict.problem:
         for word in verdict.reads:
             yield Touch("read", word, verdict.recursive, follows=verdict.follows)
+        yield from (Touch("read", word, if_there=True) for word in verdict.may_read)
         return
     rest = found.words[1:]
     known = list(touches(found.name, rest)) or list(guess_touches(rest))

@@ -37,15 +37,21 @@ _YQ_SUBCOMMANDS = names("e ea eval eval-all")
 
 
 def _judge_yq(call: Call) -> Verdict:
-    """Judge both programs of this name: one takes filters of `jq`, the other has expressions of its own."""
+    """Judge both programs of this name: one takes filters of `jq`, the other has expressions of its own.
+
+    The latter takes an expression that is the name of a file for that file.
+    """
     words = call.words
     given = words[1:] if words and words[0].literal and words[0].text in _YQ_SUBCOMMANDS else words
-    for at, word in enumerate(options.parse(given, options.flags(call.program.reads)).operands):
+    operands = options.parse(given, options.flags(call.program.reads)).operands
+    for at, word in enumerate(operands):
         text = word.text if _YQ_NO_DATA.search(word.text) else _YQ_DATA.sub(r"\1 ", word.text)
         is_file = at > 0 and _PLAIN_FILE.fullmatch(word.text)
         if not is_file and (_YQ_READS_MORE.search(text) or word.text.endswith(".yq")):
             return Verdict("the expression of `yq` may read other files")
-    return call.judge_options(given)
+    verdict = call.judge_options(given)
+    verdict.may_read = tuple(operands[:1])
+    return verdict
 
 
 _CHARACTER_SET = lazy_pattern(r"[\w.:+-]*(?://\w*)*", re.ASCII)
