@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -27,19 +28,19 @@ def main(words: list[str]) -> int:
     if unknown:
         sys.stderr.write(f"no benchmark named {', '.join(unknown)}; there are {', '.join(every)}\n")
         return 2
-    harness = Harness(quick)
-    failed: list[str] = []
+    harness, began = Harness(quick), time.monotonic()
     for name in names or [each for each in every if each not in WHEN_NAMED]:
         sys.stderr.write(f"{name} ...\n")
         try:
             importlib.import_module(f"benchmarks.{name}").rows(harness)
         except Exception:  # the others are worth their table
             traceback.print_exc()
-            failed.append(name)
+            harness.failed.append(name)
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     sys.stdout.write(f"{harness.table()}\nload of the last 1, 5 and 15 minutes: {load} on {os.cpu_count()} cores\n")
-    sys.stderr.write(f"failed: {', '.join(failed)}\n" if failed else "")
-    return 1 if failed else 0
+    sys.stdout.write(f"it took {(time.monotonic() - began) / 60:.0f} minutes\n")
+    sys.stderr.write(f"failed: {', '.join(harness.failed)}\n" if harness.failed else "")
+    return 1 if harness.failed else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Peers that are not our dependencies live in an environment of their own under `.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
 import shutil
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +60,8 @@ class Harness:
     def __init__(self, quick: bool = False) -> None:
         self.quick = quick
         self.rows: list[Row] = []
+        self.failed: list[str] = []
+        """Jobs without a figure, since the anchor or Surehand failed; the table says so, and the others go on."""
 
     def compare(
         self,
@@ -71,16 +75,22 @@ class Harness:
     ) -> dict[str, float]:
         """Measure contestants in turns; the first is the anchor, the last is ours. Returns wall ratios by name.
 
-        `between` tidies up after each turn, off the clock.
+        `between` tidies up after each turn, off the clock. A peer that fails is left out; where the anchor or Surehand
+        does, the job has no figures.
         """
         contestants = [Case(name, run) for name, run in cases]
-        for _ in range(warm):
-            for case in contestants:
-                case.run()
-                between()
-        for _ in range(3 if self.quick else rounds):
-            for case in contestants:
-                _measure(case)
+        needed = (contestants[0], contestants[-1])
+        for turn in range(warm + (3 if self.quick else rounds)):
+            for case in list(contestants):
+                try:
+                    _measure(case) if turn >= warm else case.run()
+                except Exception as problem:
+                    traceback.print_exc()
+                    self.rows.append(Row(job, case.name, math.nan, math.nan, note=f"failed: {type(problem).__name__}"))
+                    if case in needed:
+                        self.failed.append(job)
+                        return dict.fromkeys((name for name, _ in cases), math.nan)
+                    contestants.remove(case)
                 between()
         anchor = contestants[0]
         base_wall, base_cpu = statistics.median(anchor.wall), statistics.median(anchor.cpu)
@@ -113,7 +123,17 @@ def _measure(case: Case) -> None:
     start = time.perf_counter()
     case.run()
     case.wall.append(time.perf_counter() - start)
+    _wait_for_threads()
     case.cpu.append(cpu_of_all() - before)
+
+
+def _wait_for_threads() -> None:
+    """Wait until threads that still work have ended: their time belongs to whoever started them, not to the next."""
+    for _ in range(400):
+        before = time.process_time()
+        time.sleep(0.005)
+        if time.process_time() - before < 0.001:
+            return
 
 
 def cpu_of_all() -> float:
