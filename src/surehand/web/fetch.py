@@ -240,6 +240,20 @@ async def _open_response(
     return await sent_to(last, CONNECT_S)
 
 
+_CONNECTED: Final = ("connect_tcp.complete", "start_tls.complete")
+
+
+async def read_small_pieces(event: str, info: Mapping[str, Any]) -> None:
+    """Follow a request, as its `trace`: have its connection read little at once, so that other work has its turn."""
+    if event.endswith(_CONNECTED):
+        stream = info["return_value"]
+        stream.read = functools.partial(_read_piece, stream.read)
+
+
+async def _read_piece(read: Callable[..., Awaitable[bytes]], max_bytes: int, timeout: float | None = None) -> bytes:
+    return await read(min(max_bytes, 2 * HEAD_PIECE_BYTES), timeout)
+
+
 class _Head:
     """Bounds what a server sends before the body: headers, and interim answers that the library drops unseen."""
 
@@ -250,7 +264,7 @@ class _Head:
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Follow a request: bound what is read of its connection until the head is there."""
-        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+        if event.endswith(_CONNECTED):
             stream = info["return_value"]
             stream.read = functools.partial(self._read, stream.read)
         elif event.endswith("receive_response_headers.complete"):

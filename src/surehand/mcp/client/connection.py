@@ -7,6 +7,7 @@ words until it is back. It is brought back with growing pauses, for as long as s
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 from asyncio import FIRST_COMPLETED
@@ -15,7 +16,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, cast
 
 from surehand import __version__
-from surehand.commands.collect_changes import KEPT_HINT, put_back_message
 from surehand.core.call import ToolError
 from surehand.core.errors import SurehandError, ToolFailure
 from surehand.core.installation import explain_missing_module
@@ -137,6 +137,8 @@ class Connection:
         """Revert what a contained server has changed and no program may; return what is said of that."""
         if self._look is None or not (found := await self._look()):
             return None
+        from surehand.commands.collect_changes import KEPT_HINT, put_back_message  # lazy: collect_changes, 40 ms
+
         message = put_back_message(f"the MCP server {self.name}", found)
         self._tell(message)
         return ToolError("execution_error", message, KEPT_HINT)
@@ -144,14 +146,13 @@ class Connection:
     def _make_failure(self, tool: str, problem: Any, *, current: bool) -> ToolFailure:
         import mcp_types as types
 
-        from surehand.mcp.client.http import was_too_long  # lazy: mcp, 900 ms
-        from surehand.mcp.lines import TOO_LONG, UNREADABLE  # lazy: mcp, 900 ms
+        from surehand.mcp.client.http import was_too_long, was_unreadable  # lazy: mcp, 900 ms
 
         code = problem.error.code
-        if code == TOO_LONG or was_too_long(str(problem)):
+        if was_too_long(problem):
             hint = "Ask for less at a time; the server and its other calls continue."
             return ToolFailure(f"the MCP server {self.name} answered {tool} with too much: {problem}", hint=hint)
-        if code in (UNREADABLE, types.PARSE_ERROR):
+        if was_unreadable(problem):
             said = f"the MCP server {self.name} answered {tool} with what cannot be read: {_plain(problem)}"
             return ToolFailure(said, hint="This is a fault of the server; its other calls continue.")
         # Over HTTP nothing else tells that a session has ended, or that nobody is there any more.
@@ -199,6 +200,7 @@ class Connection:
     async def _live(self) -> None:
         """Connect, report the tools, and stay until the connection is lost."""
         self._lost.clear()
+        await asyncio.to_thread(_load_sdk, "login" if self._over_url else "stdio")
         patience_s = min(self.server.settings.timeout, CONNECT_S) if self._login() is None else LOGIN_S
         async with self._open_transport() as (client, ended, why):
             try:
@@ -378,6 +380,12 @@ class Connection:
         if self.state not in (state, "closed"):
             self.state = state
             self._moved(self, state)
+
+
+def _load_sdk(transport: str) -> None:
+    """Import what a connection needs; a thread of its own has the time for it, which the loop does not."""
+    for name in ("mcp", "surehand.mcp.client.http", f"surehand.mcp.client.{transport}"):
+        importlib.import_module(name)
 
 
 def _filler() -> Callable[[str], str]:

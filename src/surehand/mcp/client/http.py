@@ -16,6 +16,7 @@ import anyio
 import httpx2
 import mcp_types as types
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from surehand.mcp.client.login import is_safe
@@ -30,7 +31,7 @@ from surehand.mcp.lines import (
     id_of_request,
 )
 from surehand.web.addresses import literal_problem
-from surehand.web.fetch import in_turns, quote_server
+from surehand.web.fetch import in_turns, quote_server, read_small_pieces
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
@@ -40,9 +41,14 @@ _EXCEEDED: Final = "byte limit"
 """Part of what the SDK says of an event that is too long, and of what is said here of an answer."""
 
 
-def was_too_long(problem: str) -> bool:
+def was_too_long(problem: MCPError) -> bool:
     """Say whether an answer was dropped for its size."""
-    return _EXCEEDED in problem
+    return problem.error.code == TOO_LONG or _EXCEEDED in str(problem)
+
+
+def was_unreadable(problem: MCPError) -> bool:
+    """Say whether an answer came that is no message."""
+    return problem.error.code in (UNREADABLE, types.PARSE_ERROR)
 
 
 class Heard:
@@ -95,8 +101,9 @@ class Within:
         self._opened = float("-inf")
 
     async def check(self, request: httpx2.Request) -> None:
-        """Refuse an address that is not meant for it; open streams of events only so often, whatever a server says."""
+        """Refuse an address that is not meant for it; open streams of events only so often, and read little at once."""
         own, url = self._own, request.url
+        request.extensions["trace"] = read_small_pieces
         if request.method == "GET" and url == own:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._opened + REOPEN_S - now)
