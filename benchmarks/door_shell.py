@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from struct import Struct
 
 from benchmarks.harness import VIBE_PACKAGES, Harness, process
 from benchmarks.public_door import Door, Peer, contestants, door, scratch
-from surehand.sandbox.linux import seccomp
+from surehand.sandbox.linux import seccomp, system
 from surehand.sandbox.linux.launcher import messages
-from surehand.sandbox.linux.launcher.change_recorder import ChangeRecorder
 
 CALLS = 10
 VIBE = """
@@ -33,6 +33,11 @@ for _ in sys.stdin:
     print("done", flush=True)
 """
 REMOVED, APPENDED = 7000, 1000
+_RECEIVE, _ANSWER, _TAKE_TURNS = 0xC0502100, 0xC0182101, 0x40082104
+_REQUEST, _REPLY = Struct("<QI4xi12x6Q"), Struct("<QqiI")
+_UNLINKS, _OPENS = seccomp.NUMBERS.get("unlinkat"), seccomp.NUMBERS.get("openat")
+_AT_CWD = 0xFFFFFF9C
+_reply = bytearray(_REPLY.size)
 
 
 def rows(harness: Harness) -> None:
@@ -92,8 +97,8 @@ def fill_folder(folder: Path, count: int) -> None:
         (place / f"{number}.txt").write_bytes(b"file %d\n" % number)
 
 
-def _only_reported(command: str, folder: Path) -> None:
-    """Run a command whose changes are reported as ours are, each answered at once and nothing kept."""
+def _supervised(command: str, folder: Path, answer: Callable[[int], None]) -> None:
+    """Run a command whose changes are reported as ours are; `answer` takes each report from the listener."""
     ours, theirs = messages.pair()
     if (pid := os.fork()) == 0:
         os.chdir(folder)
@@ -103,16 +108,62 @@ def _only_reported(command: str, folder: Path) -> None:
     received = messages.receive(ours)
     assert received is not None
     [listener] = received[1]
-    with tempfile.TemporaryDirectory() as log:
-        journal = ChangeRecorder({}, os.open(log, os.O_RDONLY | os.O_DIRECTORY), [])
-        journal.finish()  # what follows belongs to no list
-        journal.listen(listener)
-        poll = select.poll()
-        poll.register(listener, select.POLLIN)
-        while all(events & select.POLLIN and journal.answer(listener) for _, events in poll.poll()):
-            pass
+    fcntl.ioctl(listener, _TAKE_TURNS, 1)
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    while poll.poll()[0][1] & select.POLLIN:
+        answer(listener)
     os.close(listener)
     os.waitpid(pid, 0)
+
+
+def _only_answer(listener: int) -> None:
+    """Let a change go on, and keep nothing."""
+    request = bytearray(_REQUEST.size)
+    fcntl.ioctl(listener, _RECEIVE, request)
+    _REPLY.pack_into(_reply, 0, _REQUEST.unpack(request)[0], 0, 0, 1)
+    fcntl.ioctl(listener, _ANSWER, _reply)
+
+
+class _Least:
+    """The least that an undo needs: each old file once, by a link where its name goes, and a record of it.
+
+    Nothing is checked or bounded, nothing is there for links, threads, git or a full disk, and no history takes it in.
+    """
+
+    def __init__(self, root: Path, log: Path) -> None:
+        shutil.rmtree(log, ignore_errors=True)
+        log.mkdir()
+        self._root, self._log = os.fsencode(root), os.fsencode(log) + b"/"
+        self._list = os.open(log / "list", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def answer(self, listener: int) -> None:
+        request = bytearray(_REQUEST.size)
+        fcntl.ioctl(listener, _RECEIVE, request)
+        id, pid, number, at, address, *_ = _REQUEST.unpack(request)
+        if number in (_UNLINKS, _OPENS):
+            at &= 0xFFFFFFFF
+            folder = os.readlink(b"/proc/%d/cwd" % pid if at == _AT_CWD else b"/proc/%d/fd/%d" % (pid, at))
+            path = folder + b"/" + system.read_text(pid, address)
+            try:
+                if path.startswith(self._root):
+                    self._keep(path, b"%d" % id if number == _UNLINKS else b"")
+            except OSError:
+                pass  # a folder
+        _REPLY.pack_into(_reply, 0, id, 0, 0, 1)
+        fcntl.ioctl(listener, _ANSWER, _reply)
+
+    def _keep(self, path: bytes, second_name: bytes) -> None:
+        if second_name:
+            os.link(path, self._log + second_name)
+            os.write(self._list, path + b"\n")
+            return
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.write(self._list, path + b"\n" + os.read(file, 65536))
+        os.close(file)
+
+    def close(self) -> None:
+        os.close(self._list)
 
 
 def _many_files(harness: Harness, folder: Path, app: Door) -> None:
@@ -122,24 +173,37 @@ def _many_files(harness: Harness, folder: Path, app: Door) -> None:
         (f"rm -rf of {REMOVED:,} files", "rm -rf many", REMOVED, "<= 2.5"),
         (f"append to {APPENDED:,} files", "for f in many/*/*; do echo more >> $f; done", APPENDED, "<= 3"),
     )
+    log = folder.parent / f"{folder.name}.log"
     for name, command, count, goal in jobs:
-        fill_folder(many, count)
+
+        def prepare(count: int = count) -> None:
+            fill_folder(many, count)
+            shutil.rmtree(log, ignore_errors=True)
+
+        def least(command: str = command) -> None:
+            keeper = _Least(many, log)
+            _supervised(command, folder, keeper.answer)
+            keeper.close()
+
+        prepare()
         harness.compare(
             f"Bash: {name}",
             [
                 ("asyncio bash -c", lambda command=command: asyncio.run(_spawned(command, folder, 1))),
-                ("floor: reported, nothing kept", lambda command=command: _only_reported(command, folder)),
+                ("floor: reported, nothing kept", lambda command=command: _supervised(command, folder, _only_answer)),
+                ("floor: a copy and a record a file", least),
                 ("surehand, with undo", lambda command=command: app.call("Bash", command=command)),
             ],
             goal=goal,
             rounds=5,
             warm=0,
-            between=lambda count=count: fill_folder(many, count),
+            between=prepare,
         )
         fill_folder(many, count)
         gap = app.stall(lambda command=command: app.app.call("Bash", {"command": command}))
         harness.fact("loop held", name, gap * 1000, "<= 50", "ms")
-    shutil.rmtree(many, ignore_errors=True)
+    for made in (many, log):
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _rate(harness: Harness, folder: Path, app: Door) -> None:
