@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripts.docs_pages import tools_page
 
-from surehand import Tool, catalog
+from surehand import Tool, ToolCall, catalog
+from surehand.agent import profiles
 from surehand.cli.doctor import lint
 from surehand.core.tool import ToolInfo
+from surehand.mcp.server.serving import TEXT_KEYS
 from surehand.registry.registry import Registry, problems
 
 ROWS = catalog.rows()
@@ -30,6 +33,35 @@ def test_every_module_of_tools_is_in_the_list() -> None:
     folder = Path(catalog.__file__).parent / "tools"
     having = {path.stem for path in folder.glob("*.py") if "\nTOOLS" in path.read_text()}
     assert {f"surehand.tools.{name}" for name in having} == set(catalog.MODULES)
+
+
+def test_what_only_looks_is_what_the_explorer_has() -> None:
+    looking = {row["name"] for row in ROWS if row["kind"] in ("read", "search", "fetch")}
+    explorer = next(profile for profile in profiles.BUILT_IN if profile.name == "explorer")
+    has = {row["name"] for row in ROWS if any(fnmatch(row["name"], each) for each in explorer.tools)}
+    assert has == looking, "tools of the kinds read, search and fetch belong to `explorer` in agent/profiles.py"
+    assert all(row["read_only"] for row in ROWS if row["name"] in has)
+
+
+def test_what_answers_with_the_text_of_a_file_sends_it_once() -> None:
+    texts = {row["name"] for row in ROWS if "content" in row["outputSchema"]["properties"]}
+    assert texts == set(TEXT_KEYS), "name the keys that repeat the text in TEXT_KEYS of mcp/server/serving.py"
+
+
+def test_a_line_about_a_call_names_what_it_is_about() -> None:
+    calls = {row["name"]: ToolCall(row["name"], row["examples"][-1]) for row in ROWS if row["examples"]}
+    subjects = {name: call.subject for name, call in calls.items()}
+    for name, subject in {
+        "Bash": "command",
+        "Write": "file_path",
+        "Grep": "pattern",
+        "NotebookEdit": "notebook_path",
+    }.items():
+        assert subjects[name] == subject
+    bulk = {"content", "old_string", "new_string", "new_source", "source"}
+    assert not bulk & {*subjects.values()}, "add the argument to _SUBJECTS of core/call.py"
+    assert ToolCall("mcp__a__b", {"count": 3, "city": "Bern"}).subject == "city"
+    assert ToolCall("TaskList").subject == ""
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])

@@ -18,7 +18,7 @@ from acp import RequestError, schema
 from surehand.acp import convert
 from surehand.core.errors import ToolFailure
 from surehand.core.model import ModelError
-from surehand.core.tool import Preview
+from surehand.core.tool import Kind, Preview
 from surehand.engine.journal import drop_empty
 from surehand.files.merge import Change, TooDifferentError, compare
 from surehand.files.text import UTF8, detect, newline_style
@@ -52,6 +52,7 @@ class Updates:
         self._session_id = session_id
         self._own_id = app.session.id
         self._session = app.session
+        self._registry = app.registry
         self._terminals = terminals
         """Whether the client shows terminals of ours: an extension that editors have agreed on."""
         self._loop = asyncio.get_running_loop()
@@ -121,8 +122,14 @@ class Updates:
             return False
         self._announced[call.id] = agent
         terminal = self._terminals and call.name == "Bash"
-        self.send(convert.call_start(call, self._session.cwd, status=status, agent=agent, terminal=terminal))
+        kind = self.kind_of(call.name)
+        self.send(convert.call_start(call, self._session.cwd, kind, status=status, agent=agent, terminal=terminal))
         return True
+
+    def kind_of(self, tool: str) -> Kind:
+        """Return what a tool says its calls do."""
+        card = self._registry.card(tool)
+        return "other" if card is None else card.kind
 
     def _start(self, call: ToolCall, agent: str) -> None:
         if not self.announce(call, agent, "in_progress"):
@@ -231,7 +238,8 @@ class Conversation:
 
     async def replay(self) -> None:
         """Replay everything that was said and done so far to the client."""
-        for update in convert.replay(self.app.rewinder.transcript().messages, self.app.session.workspace):
+        messages = self.app.rewinder.transcript().messages
+        for update in convert.replay(messages, self.app.session.workspace, self.updates.kind_of):
             self.updates.send(update)
         await self.updates.flush()
 
@@ -385,9 +393,10 @@ class EditorApprover:
         """Return the option that was chosen; None where the client took the question back."""
         self._updates.announce(question.call, question.agent)
         await self._updates.flush()
+        kind = self._updates.kind_of(question.tool)
         options = _options(question, seen=shown is not None and shown.dry_run is not None)
         response = await self._client.request_permission(
-            session_id=self._session_id, tool_call=_shown_call(question, shown), options=options
+            session_id=self._session_id, tool_call=_shown_call(question, shown, kind), options=options
         )
         outcome = response.outcome
         if isinstance(outcome, schema.AllowedOutcome) and any(outcome.option_id == each.option_id for each in options):
@@ -421,7 +430,7 @@ def _option(id: str, name: str, kind: schema.PermissionOptionKind) -> schema.Per
     return schema.PermissionOption(option_id=id, name=name, kind=kind)
 
 
-def _shown_call(question: Question, shown: Preview | None) -> schema.ToolCallUpdate:
+def _shown_call(question: Question, shown: Preview | None, kind: Kind) -> schema.ToolCallUpdate:
     """Return the call as the question shows it: the diff it would make, and all that is to be known of it."""
     diffs: list[Content] = []
     if shown is not None and shown.diff:
@@ -430,7 +439,7 @@ def _shown_call(question: Question, shown: Preview | None) -> schema.ToolCallUpd
     return schema.ToolCallUpdate(
         tool_call_id=question.call.id,
         title=convert.title(question.call, question.agent),
-        kind=convert.KINDS.get(question.tool, "other"),
+        kind=kind,
         status="pending",
         content=[*diffs, convert.text_content(text)],
         locations=convert.locations(question.call, question.cwd),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +13,7 @@ from surehand.core.call import Block, Image, Text, ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.settings import McpServerSettings
+from surehand.core.tool import Kind
 from surehand.policy.approval import one_line
 
 Update: TypeAlias = (
@@ -37,25 +38,7 @@ ContentBlock: TypeAlias = (
 Content: TypeAlias = schema.ContentToolCallContent | schema.FileEditToolCallContent | schema.TerminalToolCallContent
 Server: TypeAlias = schema.HttpMcpServer | schema.SseMcpServer | schema.AcpMcpServer | schema.McpServerStdio
 
-KINDS: Final[Mapping[str, schema.ToolKind]] = {
-    "Read": "read",
-    "Edit": "edit",
-    "MultiEdit": "edit",
-    "Write": "edit",
-    "NotebookEdit": "edit",
-    "Undo": "edit",
-    "Redo": "edit",
-    "Glob": "search",
-    "Grep": "search",
-    "ToolSearch": "search",
-    "Bash": "execute",
-    "WebFetch": "fetch",
-    "WebSearch": "fetch",
-    "Agent": "think",
-}
-"""How a client shows a call, by its tool; every other one is `other`."""
 _PATHS: Final = ("file_path", "notebook_path", "path")
-_SUBJECTS: Final = ("command", *_PATHS, "pattern", "url", "query", "description", "title", "prompt")
 TITLE_CHARACTERS: Final = 200
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -65,9 +48,7 @@ _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 def title(call: ToolCall, agent: str = "") -> str:
     """Return a call in a line: its tool, and the argument that says most."""
-    args = call.shown_args
-    subject = next((str(args[name]) for name in _SUBJECTS if isinstance(args.get(name), str)), "")
-    words = one_line(f"{call.name} {subject}".strip())
+    words = one_line(f"{call.name} {call.args.get(call.subject, '')}".strip())
     if len(words) > TITLE_CHARACTERS:
         words = f"{words[:TITLE_CHARACTERS]}…"
     return f"{agent}: {words}" if agent else words
@@ -86,14 +67,20 @@ def locations(call: ToolCall, cwd: str) -> list[schema.ToolCallLocation]:
 
 
 def call_start(
-    call: ToolCall, cwd: str, *, status: schema.ToolCallStatus = "pending", agent: str = "", terminal: bool = False
+    call: ToolCall,
+    cwd: str,
+    kind: Kind,
+    *,
+    status: schema.ToolCallStatus = "pending",
+    agent: str = "",
+    terminal: bool = False,
 ) -> schema.ToolCallStart:
     """Return the announcement of a call; with `terminal` its output follows in a terminal of its own."""
     return schema.ToolCallStart(
         session_update="tool_call",
         tool_call_id=call.id,
         title=title(call, agent),
-        kind=KINDS.get(call.name, "other"),
+        kind=kind,
         status=status,
         locations=locations(call, cwd),
         raw_input=call.shown_args,
@@ -261,7 +248,7 @@ def local_path(uri: str) -> str:
     return unquote(parts.path) if parts.scheme == "file" else ""
 
 
-def replay(messages: Sequence[Message], cwd: str) -> Iterator[Update]:
+def replay(messages: Sequence[Message], cwd: str, kind_of: Callable[[str], Kind]) -> Iterator[Update]:
     """Yield the updates that show a client a resumed conversation: everything that was said and done."""
     calls: tuple[ToolCall, ...] = ()
     for message in messages:
@@ -272,7 +259,7 @@ def replay(messages: Sequence[Message], cwd: str) -> Iterator[Update]:
         elif message.text and message.role == "assistant":
             yield agent_text(message.text)
         for call, result in zip(calls, message.results, strict=False):
-            yield call_start(call, cwd)
+            yield call_start(call, cwd, kind_of(call.name))
             yield call_end(call, result, cwd)
         calls = message.calls
 

@@ -19,7 +19,7 @@ from surehand.agent.prompt import system_prompt
 from surehand.commands import worktrees
 from surehand.commands.session import SHELLS
 from surehand.commands.worktrees import OwnGit, Worktree
-from surehand.core.call import ToolResult
+from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
 from surehand.core.events import Event
@@ -59,7 +59,9 @@ class Agent:
         self.last_activity = event.at
         if event.kind == "call_started":
             self.tool_calls += 1
-            self.add_activity(f"[{event.tool}] {_subject(event.data['call'].shown_args)}".rstrip())
+            call: ToolCall = event.data["call"]
+            subject = str(call.args.get(call.subject, "")).split("\n", 1)[0][:200]
+            self.add_activity(f"[{event.tool}] {subject}".rstrip())
         elif event.kind == "message" and event.data.get("usage") is not None:
             self.tokens += event.data["usage"].total
             self.add_activity(event.data["message"].text)
@@ -105,10 +107,6 @@ async def wait_for_agent(agent: Agent) -> ToolResult:
             await agent.stop()
             raise
         raise ToolFailure(f"{agent.id} was stopped", code="cancelled", hint="What it did so far stays.") from None
-
-
-def _subject(args: Any) -> str:
-    return next((str(value).split("\n", 1)[0][:200] for value in args.values() if isinstance(value, str)), "")
 
 
 class AgentRegistry:

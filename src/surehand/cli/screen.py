@@ -261,21 +261,13 @@ def _format_agent_event(event: Event) -> str:
 
 DIFF_LINES: Final = 24
 OUTPUT_LINES: Final = 6
-_SUBJECTS: Final = (
-    *("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "prompt", "title", "expression"),
-    *("text", "id", "name"),
-)
-"""The argument that says most of a call; the others follow it by name."""
-
-
 _IN_THE_DIFF: Final = ("content", "old_string", "new_string", "edits", "new_source")
 
 
 def title(call: ToolCall, columns: int) -> tuple[str, str]:
-    """Return a call's name, and what it is about, on one line that fits."""
+    """Return a call's name, and what it is about, on one line that fits: its subject, the others by name."""
     args = call.shown_args
-    subject = next((name for name in _SUBJECTS if isinstance(args.get(name), str)), None)
-    words = [visible(str(args.pop(subject)), lines=False)] if subject else []
+    words = [visible(str(args.pop(call.subject)), lines=False)] if call.subject else []
     rest = {name: value for name, value in args.items() if name not in _IN_THE_DIFF}
     words += [f"{visible(str(name), lines=False)}={_short(value)}" for name, value in rest.items()]
     name = visible(call.name, lines=False)

@@ -48,6 +48,12 @@ class Parent:
     """Resources the calls above hold; the call below shares them."""
 
 
+_SUBJECTS: Final = (
+    *("command", "file_path", "notebook_path", "pattern", "path", "url", "query", "title", "description", "prompt"),
+    *("expression", "text", "id", "name"),
+)
+
+
 @frozen
 class ToolCall:
     """One wish to run a tool: who wants it, which tool, with which arguments."""
@@ -70,6 +76,12 @@ class ToolCall:
     def shown_args(self) -> dict[str, Any]:
         """The arguments as others see them: none, where a model wrote no JSON."""
         return {} if BROKEN_ARGUMENTS in self.args else dict(self.args)
+
+    @property
+    def subject(self) -> str:
+        """The name of the text argument that says most of this call, for a line about it; empty where there is none."""
+        args = self.shown_args
+        return next((name for name in (*_SUBJECTS, *args) if isinstance(args.get(name), str)), "")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:

@@ -66,6 +66,8 @@ R = TypeVar("R")
 Flag: TypeAlias = bool | Callable[[Any, ToolContext], bool]
 Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
+Kind: TypeAlias = Literal["read", "edit", "delete", "search", "execute", "fetch", "think", "other"]
+"""What a call does, for people: an editor shows it by a symbol. It decides nothing."""
 ShowPreview: TypeAlias = Literal["offered", "asked", "always"]
 
 
@@ -135,6 +137,7 @@ class ToolInfo:
     idempotent: bool = False
     aliases: tuple[str, ...] = ()
     search_hint: str = ""
+    kind: Kind = "other"
     module: str = ""
     version: str = "1.0.0"
     requires: tuple[str, ...] = ()
@@ -189,6 +192,7 @@ class Tool:
     examples: tuple[Mapping[str, Any], ...] = ()
     aliases: tuple[str, ...] = ()
     search_hint: str = ""
+    kind: Kind = "other"
     module: str = ""
     version: str = "1.0.0"
     requires: tuple[str, ...] = ()
@@ -291,6 +295,7 @@ class Tool:
             idempotent=self.idempotent,
             aliases=self.aliases,
             search_hint=self.search_hint,
+            kind=self.kind,
             module=self.module,
             version=self.version,
             requires=self.requires,
@@ -345,6 +350,7 @@ class ToolOptions(TypedDict, total=False):
     enabled: bool | Callable[[Session], bool]
     aliases: Sequence[str]
     search_hint: str
+    kind: Kind
     module: str
     version: str
     requires: Sequence[str]

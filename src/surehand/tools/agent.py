@@ -79,6 +79,7 @@ async def _run(args: AgentArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Agent",
+        kind="think",
         output_schema=object_schema(
             {"agent_id": "string"},
             text="string",

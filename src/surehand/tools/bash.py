@@ -300,6 +300,7 @@ async def _close() -> None:
 
 BASH: Final = Tool(
     name="Bash",
+    kind="execute",
     output_schema=object_schema(
         {},
         exit_code="integer|null",

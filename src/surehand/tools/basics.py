@@ -257,6 +257,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="fs.list_dir",
+        kind="read",
         output_schema=object_schema(
             {
                 "path": "string",
@@ -275,6 +276,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="fs.read_file",
+        kind="read",
         output_schema=object_schema({"path": "string", "content": "string", "size": "integer"}),
         description="Return the text of a file; one over `maxBytes` is an error. For large files, images, PDF and "
         "notebooks use Read.",

@@ -97,6 +97,7 @@ def _make_tool(checks: tuple[Check, ...], **facts: Any) -> Tool:
 
     return Tool(
         **facts,
+        kind="edit",
         output_schema=CHANGE_SCHEMA,
         run=run,
         check=check,

@@ -184,6 +184,7 @@ def _explain(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Gitignore",
+        kind="edit",
         output_schema=object_schema(
             {"action": "string"},
             path="string",

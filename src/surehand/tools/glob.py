@@ -125,6 +125,7 @@ def _notes(args: GlobArgs, base: str, total: int, listing: Listing) -> list[str]
 TOOLS: Final = (
     Tool(
         name="Glob",
+        kind="search",
         output_schema=object_schema(
             {
                 "files": list_schema(object_schema({"path": "string"}, size="integer", mtime="number")),

@@ -253,6 +253,7 @@ def _say_searched(search: Search, known: int) -> str:
 TOOLS: Final = (
     Tool(
         name="Grep",
+        kind="search",
         output_schema=object_schema(
             {"output_mode": "string", "truncated": "boolean"},
             lines=list_schema(object_schema({"path": "string", "line": "integer", "text": "string"})),

@@ -422,6 +422,7 @@ _TAKEN_BACK: Final = object_schema(
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="Undo",
+        kind="edit",
         output_schema=_TAKEN_BACK,
         description=prompt("undo"),
         args=UndoArgs,
@@ -441,6 +442,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="Redo",
+        kind="edit",
         output_schema=_TAKEN_BACK,
         description=prompt("redo"),
         args=RedoArgs,

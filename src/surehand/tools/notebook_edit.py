@@ -192,6 +192,7 @@ def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
 TOOLS: tuple[Tool, ...] = (
     Tool(
         name="NotebookEdit",
+        kind="edit",
         output_schema=CHANGE_SCHEMA,
         description=prompt("notebook_edit"),
         args=NotebookEditArgs,

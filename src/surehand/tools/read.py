@@ -395,6 +395,7 @@ def _whole(source: Source, limit: int, what: str) -> bytes:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="Read",
+        kind="read",
         output_schema=object_schema(
             {"path": "string", "type": "string", "size": "integer"},
             content="string",

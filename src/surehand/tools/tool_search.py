@@ -102,6 +102,7 @@ def _effects(args: ToolSearchArgs, ctx: ToolContext) -> list[Effect]:
 TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="ToolSearch",
+        kind="search",
         output_schema=object_schema(
             {
                 "query": "string",

@@ -121,6 +121,7 @@ def web_fetch(resolve: Resolve | None = None) -> Tool:
 
     return Tool(
         name="WebFetch",
+        kind="fetch",
         output_schema=object_schema(
             {"url": "string", "text": "string"},
             title="string",

@@ -61,6 +61,7 @@ def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolv
 
     return Tool(
         name="WebSearch",
+        kind="fetch",
         output_schema=object_schema({"query": "string", "backend": "string", "results": list_schema("object")}),
         description=prompt("web_search"),
         args=WebSearchArgs,
