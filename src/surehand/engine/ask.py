@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from surehand.core.session import Session
 
 _STRICTNESS: Final = {"allow": 0, "ask": 1, "deny": 2}
+_OF_FILES: Final = (WritePath, DeletePath, ReadPath)
 _KEPT: Final = "own word"
 _PREVIEWED: Final = "previewed"
 _MUST_TRY: Final = "the settings require a dry run, and a look at its changes, before it is applied"
@@ -376,7 +377,7 @@ def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
     """Return what a call can take back: a tool whose every effect is a stated change of files has each one recorded."""
     if tool.level or not effects or tool.read_only is True:
         return tool.level
-    recorded = all(isinstance(each, WritePath | DeletePath | ReadPath) for each in effects)
+    recorded = all(isinstance(each, _OF_FILES) for each in effects)
     return (2 if tool.preview is not None else 1) if recorded else 0
 
 

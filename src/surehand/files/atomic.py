@@ -18,7 +18,7 @@ import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
@@ -26,7 +26,7 @@ from surehand.files.paths import start_flush
 from surehand.files.streamed import Part, Streamed
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from surehand.core.session import Session
 
@@ -224,15 +224,26 @@ BESIDE_BYTES: Final = 900_000
 """From this size on the new bytes are hashed in a thread, while they are written."""
 
 
-def start_beside(session: Session, size: int, work: Callable[[], T]) -> Callable[[], T]:
-    """Begin `work` and return a function that returns its result: in a thread, or at once for a small content."""
-    if size >= BESIDE_BYTES:
-        try:
-            return session.keep(WRITE_THREAD).submit(work).result
-        except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
-            pass
-    outcome = work()
-    return lambda: outcome
+class Beside(Generic[T]):
+    """A work begun, in a thread for a large content or at once for a small one; calling it gives its outcome."""
+
+    def __init__(self, session: Session, size: int, work: Callable[[], T]) -> None:
+        self._future: Future[T] | None = None
+        if size >= BESIDE_BYTES:
+            try:
+                self._future = session.keep(WRITE_THREAD).submit(work)
+                return
+            except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
+                pass
+        self._outcome = work()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody has to wait for it."""
+        return self._future is None or self._future.done()
+
+    def __call__(self) -> T:
+        return self._outcome if self._future is None else self._future.result()
 
 
 def _make_thread(session: Session) -> ThreadPoolExecutor:

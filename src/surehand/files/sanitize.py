@@ -235,6 +235,8 @@ def mask(text: str) -> str:
 
 
 _CUT_MARGIN: Final = 8192
+_NUMBERS: Final = (bool, int, float)
+"""Named: a union that is spelled out is made anew at every look, and every call is looked at."""
 
 
 def mask_data(value: Any, *, limit: int | None = None) -> Any:
@@ -243,14 +245,14 @@ def mask_data(value: Any, *, limit: int | None = None) -> Any:
         # Cut before it is looked at, with a margin: a secret that begins before the cut is still seen whole.
         masked = mask(value if limit is None or len(value) <= limit else value[: limit + _CUT_MARGIN])
         return masked if limit is None or len(masked) <= limit else f"{masked[:limit]}... ({len(value)} characters)"
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, _NUMBERS):
         return value
-    if isinstance(value, dict | Mapping):  # by its type first: the abstract one is slow to tell
+    if isinstance(value, Mapping):
         return {
             str(key): MASK if _holds_secret(str(key), inner) else mask_data(inner, limit=limit)
             for key, inner in cast("Mapping[Any, Any]", value).items()
         }
-    if isinstance(value, list | Sequence) and not isinstance(value, bytes | bytearray):
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [mask_data(inner, limit=limit) for inner in cast("Sequence[Any]", value)]
     return mask_data(str(value), limit=limit)
 

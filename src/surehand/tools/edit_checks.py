@@ -275,7 +275,7 @@ def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
     if merged is None or merged == write.data:
         return _explain_modified(write, seen)
     write.others_diff = _what_changed(write, seen) or ""
-    write.splices = compare_bytes(bytes(write.data), merged)
+    write.splices, write.new_digest = compare_bytes(bytes(write.data), merged), None  # it was that of an earlier merge
     write.parts = apply_splices(write.data, write.splices)
     return _unreadable(write)
 

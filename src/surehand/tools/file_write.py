@@ -25,12 +25,11 @@ from surehand.core.frozen import frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.session import Kept
 from surehand.files.atomic import (
-    BESIDE_BYTES,
+    Beside,
     create_file,
     discard,
     remove_empty_folders,
     replace_file,
-    start_beside,
     unlock,
     wait_for_lock,
 )
@@ -55,17 +54,7 @@ from surehand.files.text import HEAD_BYTES, UTF8, Encoding, Splice, detect
 from surehand.history.contents import digest_parts
 from surehand.history.history import HISTORY, History, Pending
 from surehand.history.words import ABSENT, Author, FileChange, FileState
-from surehand.tools.write_result import (
-    ChangeReport,
-    describe_change,
-    describe_preview,
-    make_appeared_failure,
-    make_result,
-    make_unchanged_result,
-    make_written_failure,
-    open_again,
-    show_to_editor,
-)
+from surehand.tools import write_result
 
 if TYPE_CHECKING:
     from surehand.core.call import ToolResult
@@ -105,6 +94,8 @@ class CheckedFile:
     diff: str = ""
     """The diff of the edits under the name `path`, if a preview needed it."""
     line: int = 0
+    new_digest: Beside[str] | None = None
+    """The digest of what the edits make of a large file."""
 
     def let_go(self) -> None:
         """Hold the content no longer."""
@@ -145,6 +136,8 @@ class FileWrite:
         self.encoding = UTF8
         self.splices: list[Splice] = []
         self.parts: list[Part] = []
+        self.new_digest: Beside[str] | None = None
+        """That of the parts, where somebody began to work it out before the write."""
         self.base: bytes | None = None
         """What the session has read, where others changed the file since and their change is to be merged."""
         self.diff = ""
@@ -156,7 +149,7 @@ class FileWrite:
         self.summary = ""
         """What the change is, where the changed lines alone would not tell."""
         self.previewing = False  # True: only those who are asked see a refusal, and its caller reads nothing by it
-        self._report: ChangeReport | None = None
+        self._report: write_result.ChangeReport | None = None
         self._locked = False
         self._checked: tuple[os.stat_result, CheckedFile | None] | None = None
 
@@ -221,7 +214,7 @@ class FileWrite:
             return
         if self.outside:
             self.look(tuple(each for each in checks if each.layer < 2))
-        elif len(self.look(checks).data) <= _HELD_WHILE_ASKED_BYTES:
+        elif isinstance(self.look(checks).data, bytes):
             looked.append(self)
 
     def preview(self, checks: tuple[Check, ...]) -> Preview:
@@ -229,7 +222,9 @@ class FileWrite:
         self.previewing = True
         looked = looked_at(self.ctx)
         write = looked[-1] if looked else self.look(checks)
-        shown = describe_preview(write)
+        shown = write_result.describe_preview(write)
+        if len(write.data) > _HELD_WHILE_ASKED_BYTES:
+            looked.clear()  # nor is the write held, whose content is the file's
         kept, loop = write._find_checked(), self.ctx.loop
         larger = kept is not None and isinstance(kept.data, bytes) and len(kept.data) > _HELD_WHILE_ASKED_BYTES
         if kept is None or (larger and (not kept.edits or len(kept.splices) > _PLACES_WHILE_ASKED)):
@@ -249,13 +244,13 @@ class FileWrite:
         if self.on_disk is not None and self.is_unchanged:  # what the editor has is what is to be written
             self.data, self.digest, self.on_disk = self.on_disk, digest_of(self.on_disk), None
         if self.exists and self.is_unchanged:
-            return make_unchanged_result(self)
-        digest = start_beside(session, self.new_size, lambda: digest_parts(self.parts))
+            return write_result.make_unchanged_result(self)
+        digest = self.new_digest or self._start_digest()
         if self.on_disk is not None:
             self.describe()
             _save_for_editor(self, history, self.on_disk)
         change_id, status = _replace(self, history, tool, digest, self.describe)  # while the disk is at work
-        status = show_to_editor(self, status)
+        status = write_result.show_to_editor(self, status)
         seen = Seen.of(digest(), status, exact=exact_times(self.folder), encoding=self.named)
         self.made = []  # they hold the file now
         self._unlock()  # listeners of the event may write there
@@ -266,12 +261,16 @@ class FileWrite:
         session.emit(
             "file_changed", tool=tool, call_id=self.ctx.served.id, path=self.real, change_id=change_id, action=action
         )
-        return make_result(self, change_id, seen.size, self.describe())
+        return write_result.make_result(self, change_id, seen.size, self.describe())
 
-    def describe(self) -> ChangeReport:
+    def _start_digest(self) -> Beside[str]:
+        parts = self.parts
+        return Beside(self.ctx.session, self.new_size, lambda: digest_parts(parts))
+
+    def describe(self) -> write_result.ChangeReport:
         """Say what the write changes; worked out once."""
         if self._report is None:
-            self._report = describe_change(self)
+            self._report = write_result.describe_change(self)
         return self._report
 
     def _let_go(self) -> None:
@@ -478,7 +477,7 @@ class FileWrite:
         kept = self._find_checked()
         if kept is None or kept.edits != self.edits:
             return False
-        self.encoding, self.splices = kept.encoding, list(kept.splices)
+        self.encoding, self.splices, self.new_digest = kept.encoding, list(kept.splices), kept.new_digest
         self.diff, self.line = kept.diff if kept.path == self.path else "", kept.line
         return True
 
@@ -488,7 +487,10 @@ class FileWrite:
             kept = self._copies if isinstance(self.data, LargeBytes) else self.ctx.session.keep(CHECKED_FILES)
             kept.clear()  # one at a time: it may be large
             self._checked = None
-            kept[self.real] = CheckedFile(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
+            found = CheckedFile(seen, self.data, self.digest, self.edits, self.encoding, self.splices)
+            if self.edits and isinstance(self.data, bytes) and len(self.data) > _HELD_WHILE_ASKED_BYTES:
+                found.new_digest = self._start_digest()  # ready by the time that the answer is there
+            kept[self.real] = found
 
     def forget(self) -> None:
         """Forget what an earlier run of the checks kept of the file."""
@@ -528,22 +530,22 @@ def _save_for_editor(write: FileWrite, history: History, on_disk: bytes) -> None
     saving.data, saving.digest, saving.made = on_disk, digest_of(on_disk), []
     saving.parts = [write.data]
     saving.splices, saving.content = [], None
-    _, write.status = _replace(saving, history, "Editor", lambda: write.digest)
+    _, write.status = _replace(saving, history, "Editor", Beside(write.ctx.session, 0, lambda: write.digest))
     os.close(write.fd)
-    write.fd = open_again(write)
+    write.fd = write_result.open_again(write)
 
 
 def _replace(
     write: FileWrite,
     history: History,
     tool: str,
-    digest: Callable[[], str],
+    digest: Beside[str],
     meanwhile: Callable[[], object] = lambda: None,
 ) -> tuple[str, os.stat_result]:
     """Write the change down, replace the file, confirm it; `meanwhile` runs while the disk is busy."""
     size, before = write.new_size, write.state_before
     known: FileState | None = None  # a new file's mode shows afterwards, the digest of a large one is not there yet
-    if write.status is not None and size < BESIDE_BYTES:
+    if write.status is not None and digest.is_done:
         known = FileState("file", digest(), stat.S_IMODE(write.status.st_mode), size)
     made = {path: stat.S_IMODE(os.stat(path).st_mode) for path in write.made}
     folders = [FileChange(path, ABSENT, FileState("directory", "", mode)) for path, mode in made.items()]
@@ -575,18 +577,18 @@ def _put_or_abandon(
     except BaseException as problem:
         others = isinstance(problem, FileExistsError)  # what is there is somebody else's
         if history.abandon(pending, write.folder, may_have_happened=not others):
-            raise make_written_failure(write, pending.id, problem) from problem
+            raise write_result.make_written_failure(write, pending.id, problem) from problem
         if others:
-            raise make_appeared_failure(write) from None
+            raise write_result.make_appeared_failure(write) from None
         if isinstance(problem, OSError):
             raise os_failure(problem, write.path, "write to") from None
         raise
 
 
 def _put(write: FileWrite, pending: Pending, meanwhile: Callable[[], object]) -> os.stat_result:
-    folder, name, parts, temporary = write.folder, write.name, write.parts, pending.temporary
+    folder, name, temporary = write.folder, write.name, pending.temporary
     prepare = partial(write.ctx.discard_with, partial(discard, folder, temporary))
     prepare()  # and again with the file there, as who gave the call up in between has found none
     put = partial(replace_file, like=write.fd) if write.exists else partial(create_file, mode=None)
-    wanted = write.ctx.check_wanted
-    return put(folder, name, temporary, parts, check_wanted=wanted, meanwhile=lambda: (prepare(), meanwhile()))
+    put = partial(put, folder, name, temporary, write.parts, check_wanted=write.ctx.check_wanted)
+    return put(meanwhile=lambda: (prepare(), meanwhile()))
