@@ -195,3 +195,120 @@ async def test_a_submodule_a_command_adds_keeps_only_harmless_settings(tmp_path:
         )
     assert CANARY not in (workspace / ".git/modules/lib/config").read_text(), added.output
     assert run("-C", "lib", "log", "--oneline", cwd=workspace)
+
+
+HOOK = "printf '#!/bin/sh\\n' > {0}; chmod +x {0}"
+BAD_HOOK = f"printf '#!/bin/sh\\n{CANARY}\\n' > {{0}}; chmod +x {{0}}"
+BAD_SETTING = f"printf '[core]\\n\\tfsmonitor = {CANARY}\\n' >> "
+REBASE = (
+    "mkdir .git/rebase-merge; cd .git/rebase-merge; echo refs/heads/main > head-name; git rev-parse HEAD > onto; "
+    "git rev-parse HEAD > orig-head; : > done; : > interactive; echo 1 > msgnum; echo 1 > end; "
+)
+PROGRAM = "mkdir git-merge-x; " + BAD_HOOK.format("git-merge-x/y") + "; "
+# What the user has, what a command does, and what the user does afterwards: none of it may run the canary.
+LATER = {
+    "a link to the settings": ("mv .git/config own; ln -s ../own .git/config", BAD_SETTING + "own", "git status"),
+    "a hook that is a link": (
+        "mkdir s; " + HOOK.format("s/h") + "; mkdir -p .git/hooks; ln -s ../../s/h .git/hooks/pre-commit",
+        f"echo '{CANARY}' >> s/h",
+        "git commit --allow-empty -m x",
+    ),
+    "hooks in a folder that is a link": (
+        "mkdir s; rm -rf .git/hooks; ln -s ../s .git/hooks",
+        BAD_HOOK.format("s/pre-commit"),
+        "git commit --allow-empty -m x",
+    ),
+    "a link on the way to what is included": (
+        "mkdir d1 d2; : > d1/inc; ln -s d1 d; git config include.path ../d/inc",
+        BAD_SETTING + "d2/inc; ln -sfn d2 d",
+        "git status",
+    ),
+    "a folder around what is included": (
+        "mkdir -p t/u; : > t/u/inc; git config include.path ../t/u/inc",
+        f"mv t v; mkdir -p t/u; {BAD_SETTING} t/u/inc",
+        "git status",
+    ),
+    "a folder around the hooks": (
+        "mkdir -p t/u; git config core.hooksPath t/u",
+        "mv t v; mkdir -p t/u; " + BAD_HOOK.format("t/u/pre-commit"),
+        "git commit --allow-empty -m x",
+    ),
+    "another name of the settings": ("ln .git/config own", BAD_SETTING + "own", "git status"),
+    "a new name of the settings": (":", f"ln .git/config own; {BAD_SETTING} own; rm own", "git status"),
+    "a new name of a hook": (
+        "mkdir -p .git/hooks; " + HOOK.format(".git/hooks/pre-commit"),
+        f"ln .git/hooks/pre-commit own; echo '{CANARY}' >> own; rm own",
+        "git commit --allow-empty -m x",
+    ),
+    "what the user's settings include": (
+        ": > team; git config --global include.path $PWD/team",
+        BAD_SETTING + "team",
+        "git status",
+    ),
+    "what the user's settings would include": (
+        "git config --global includeIf.gitdir:$PWD/.path $PWD/new/team",
+        f"mkdir new; {BAD_SETTING} new/team",
+        "git status",
+    ),
+    "a program that the user's settings name": (
+        "git config --global alias.go '!./s/go'; mkdir s; " + HOOK.format("s/go"),
+        f"echo '{CANARY}' >> s/go",
+        "git go",
+    ),
+    "what a rebase will run": (":", f"{REBASE} echo 'exec {CANARY}' > git-rebase-todo", "git rebase --continue"),
+    "how a rebase will merge": (
+        ":",
+        f'{PROGRAM} {REBASE} echo "pick $(git rev-parse side)" > git-rebase-todo; echo x/y > strategy',
+        "git rebase --continue; git rebase --skip",
+    ),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own, with who commits."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+    run("config", "--global", "user.name", "t", cwd=folder)
+    run("config", "--global", "user.email", "t@example.com", cwd=folder)
+    return folder
+
+
+def does(command: str, cwd: Path) -> None:
+    """Have the user run a command, whatever comes of it."""
+    subprocess.run(["bash", "-c", command], cwd=cwd, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def two_branches(folder: Path) -> Path:
+    repository(folder)
+    run("checkout", "-q", "-b", "side", cwd=folder)
+    (folder / "b.txt").write_text("b\n")
+    run("add", "-A", cwd=folder)
+    run("commit", "-q", "-m", "b", cwd=folder)
+    run("checkout", "-q", "main", cwd=folder)
+    return folder
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("name", LATER)
+async def test_nothing_a_command_leaves_runs_when_the_user_goes_on(tmp_path: Path, sandbox: str, name: str) -> None:
+    before, command, after = LATER[name]
+    workspace = two_branches(tmp_path / "ws")
+    does(before, workspace)
+    async with scratch_app(workspace) as app:
+        done = await script(app, command)
+    does(after, workspace)
+    assert not (workspace / "canary").exists(), done.output
+
+
+@pytest.mark.usefixtures("home")
+async def test_what_the_users_own_rebase_will_run_stays(tmp_path: Path, sandbox: str) -> None:
+    workspace = two_branches(tmp_path / "ws")
+    does("GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -i --exec 'touch ran' --root side", workspace)
+    async with scratch_app(workspace) as app:
+        done = await script(app, "touch new; git add new; git reset -q; git status")
+    assert done.ok, done.output
+    does("git rebase --continue", workspace)
+    assert (workspace / "ran").exists()

@@ -40,19 +40,19 @@ def put_back_message(who: str, paths: Sequence[str]) -> str:
 
 @frozen
 class ChangeCollector:
-    """Collects what one program changed, by its profile and change log; `absent` lists paths that none may create."""
+    """Collects what one program changed, by its profile and change log; `before`: what stood there already."""
 
     tool: str
     description: str
     profile: SandboxProfile
-    absent: Sequence[str]
+    before: frozenset[str]
     change_log: str | None
 
     async def collect(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
         """Revert what it may not change, record the rest in the history; return None if it changed nothing."""
         if self.change_log is None:
             return _add_put_back(
-                None, revert_leftovers(ctx.session, self.profile, self.absent, ended and ended.change_log)
+                None, revert_leftovers(ctx.session, self.profile, self.before, ended and ended.change_log)
             )
         recorded = await asyncio.shield(asyncio.to_thread(self._collect_log, ctx, self.change_log, ended))
         for each in recorded.files[:100] if recorded else ():
@@ -65,7 +65,7 @@ class ChangeCollector:
         from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
 
         log = ChangeLog(folder)
-        made = revert_leftovers(ctx.session, self.profile, self.absent, ended and ended.change_log, log)
+        made = revert_leftovers(ctx.session, self.profile, self.before, ended and ended.change_log, log)
         return _add_put_back(self._record_log(ctx, log, ended), made)
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
@@ -116,27 +116,28 @@ class ChangeCollector:
 def revert_leftovers(
     session: Session,
     profile: SandboxProfile,
-    absent: Sequence[str],
+    before: frozenset[str],
     facts: Mapping[str, Any] | None,
     log: ChangeLog | None = None,
 ) -> tuple[str, ...]:
     """Remove what a program made where nothing may be, and what its repositories would run as the user; return it.
 
-    These are hooks, settings, and links to others. `facts` is what its supervisor says of its change log. Where that
-    may not be all (a thread can change the path of a call after the supervisor's look), what came to lie in any
-    repository since the log began counts too.
+    These are hooks, settings, links to others, and lines of rebases that were not there `before`. `facts` is what its
+    supervisor says of its change log. Where that may not be all (a thread can change the path of a call after the
+    supervisor's look), what came to lie in any repository since the log began counts too.
     """
+    absent = (path for path in profile.forbidden if path not in before)
     made = trespasses(path for path in absent if log is None or not inside(path, profile.roots))
     if not profile.contained or (log is None and protocol.abilities().seccomp):
         return tuple(made)  # not contained, or it only looked
     shells = session.keep(SHELLS)
     if log is None:
-        return (*made, *take_out(shells.touched_repositories(git_paths(profile.roots), profile), profile))
+        return (*made, *take_out(shells.touched_repositories(git_paths(profile.roots), profile), profile, before))
     if facts is not None:
         touched = [*map(os.fsdecode, facts["git"]), *log.entries]
-        made += take_out(shells.touched_repositories(touched, profile), profile)
+        made += take_out(shells.touched_repositories(touched, profile), profile, before)
     if facts is None or facts["lost"] or facts["threads"]:
-        made += take_out(git_dirs_touched(git_paths(profile.roots), profile.roots), profile, log.began_ns)
+        made += take_out(git_dirs_touched(git_paths(profile.roots), profile.roots), profile, before, log.began_ns)
     return tuple(made)
 
 

@@ -32,7 +32,7 @@ class ProgramWatch:
         self._session = session
         self._profile = launcher.profile
         self._who = who
-        self._absent = launcher.profile.still_absent()
+        self._before = launcher.profile.already_there()
         self._turn = asyncio.Lock()
         self.change_log = self._make_change_log() if launcher.records else None
 
@@ -77,15 +77,15 @@ class ProgramWatch:
 
     async def _revert(self, change_log: str | None, facts: Mapping[str, Any] | None) -> tuple[str, ...]:
         found = await asyncio.shield(asyncio.to_thread(self._revert_log, change_log, facts))
-        self._absent = self._profile.still_absent()
+        self._before = self._profile.already_there()
         return found
 
     def _revert_log(self, change_log: str | None, facts: Mapping[str, Any] | None) -> tuple[str, ...]:
         if change_log is None:
-            return revert_leftovers(self._session, self._profile, self._absent, None)
+            return revert_leftovers(self._session, self._profile, self._before, None)
         try:
             log = ChangeLog(change_log)
-            made = revert_leftovers(self._session, self._profile, self._absent, facts, log)
+            made = revert_leftovers(self._session, self._profile, self._before, facts, log)
             forbidden = find_forbidden(self._session, self._profile)
             return made if forbidden is None else (*made, *put_back(log, forbidden))
         except OSError as problem:

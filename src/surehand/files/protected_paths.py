@@ -277,6 +277,38 @@ def _same_files(known: Sequence[str], others: Iterable[os.DirEntry[str]]) -> lis
     return [path for path, status in pairs if status and (status.st_dev, status.st_ino) in marks]
 
 
+def find_other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
+    """Return the other names in the roots of files that stand at these paths, or right in a folder at one."""
+    known = {each for path in paths for each in (path, *(_entries(path) if os.path.isdir(path) else ()))}
+    several = {(status.st_dev, status.st_ino) for each in known if (status := _status(each)) and status.st_nlink > 1}
+    if not several:
+        return []
+    numbers = {number for _, number in several}
+    found: list[str] = []
+    waiting, seen = list(roots), 0
+    for folder in waiting:  # grows while it is walked
+        if seen >= _DEPENDENCY_LIMIT:
+            break
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.inode() in numbers and entry.path not in known and (status := _status(entry.path)):
+                        found += [entry.path] if (status.st_dev, status.st_ino) in several else []
+        except OSError:
+            continue
+    return found
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder) if not name.endswith(".sample")]
+    except OSError:
+        return []
+
+
 def _status(path: str) -> os.stat_result | None:
     """Return what a plain file's name leads to, None for anything else."""
     try:

@@ -38,9 +38,17 @@ KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
 """What in a folder of git says what it runs, and where it takes its settings from."""
 _KEPT_OF_WORKTREE: Final = ("commondir", "gitdir", "config.worktree", "config", "hooks")
 _CONFIG: Final = 1 << 20
+_TODO: Final = 64 << 20
 _MOST_INCLUDED: Final = 100
+_MOST_LINKS: Final = 40
+"""So many links the kernel follows on the way to one file."""
 _FILE_NAME: Final = lazy_pattern(r"\A[^-%$][^=:]*?(?:/|\.\w+\Z)")
 """What is a file's name rather than a program, an option or a word: it has folders, or an ending."""
+_EXECUTES: Final = lazy_pattern(rb"\s*(?:x|exec)(?:\s|$)")
+_STRATEGIES: Final = (b"", b"recursive", b"ort", b"resolve", b"octopus", b"ours", b"subtree")
+"""Those of git itself; any other is a program, `git-merge-NAME`."""
+_UNFINISHED: Final = ("rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts")
+"""Files by which git goes on later with what it has begun."""
 _OF_BARE: Final = frozenset(("HEAD", "objects", "refs", "commondir", *CONFIGS))
 """What tells of a repository that is a plain folder."""
 
@@ -88,7 +96,37 @@ def kept_paths(git_dir: str, *, young: bool = False) -> list[str]:
     names = ("hooks", "commondir") if young else KEPT
     kept = [os.path.join(git_dir, name) for name in names]
     kept += [path for tree in _worktrees(git_dir) for path in _kept_of_worktree(tree)]
-    return kept if young else [*kept, *_named_by_settings(git_dir)]
+    if not young:
+        kept += _named_by_settings(git_dir)
+    kept += [link for folder in kept for link in _links_in(folder)]
+    return list(dict.fromkeys(each for path in kept for each in _list_way(path)))
+
+
+def _links_in(folder: str) -> Iterator[str]:
+    """Yield the links right in a folder: a hook that is one lies elsewhere."""
+    if os.path.isdir(folder):
+        with os.scandir(folder) as found:
+            yield from (entry.path for entry in found if entry.is_symlink())
+
+
+def _list_way(path: str) -> Iterator[str]:
+    """Yield the links on the way to a path, and where they lead: whoever turns one round decides what is read."""
+    waiting, real, links = path.split("/")[::-1], "", 0
+    while waiting:
+        name = waiting.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            real = os.path.dirname(real)
+            continue
+        real = f"{real}/{name}"
+        if links < _MOST_LINKS and os.path.islink(real):
+            yield real
+            links += 1
+            target = os.readlink(real)
+            real = "" if target.startswith("/") else os.path.dirname(real)
+            waiting += target.split("/")[::-1]
+    yield real or "/"
 
 
 def _worktrees(git_dir: str) -> list[str]:
@@ -104,41 +142,55 @@ def _kept_of_worktree(tree: str) -> list[str]:
 
 
 def _named_by_settings(git_dir: str) -> Iterator[str]:
-    """Yield where `core.hooksPath` leads, the files that the settings include, and those they make git run."""
+    """Yield where `core.hooksPath` leads, the files that the settings include, and those they make git run.
+
+    The user's own settings count too: what they name in the worktree is the project's.
+    """
     named = worktree_of(git_dir)
     outer = os.path.dirname(git_dir) if os.path.basename(git_dir) == ".git" else git_dir
     top = os.path.realpath(os.path.join(git_dir, named)) if named else outer
     hooks = os.fsdecode(settings_of(os.fsencode(git_dir), os.fsencode(git_dir)).get(b"core.hookspath", b""))
     if hooks and hooks != "/dev/null":
-        yield os.path.normpath(os.path.join(top, os.path.expanduser(hooks)))
-    for path, key, value in list_settings([os.path.join(git_dir, name) for name in CONFIGS]):
-        if includes(key):
-            yield from _with_target(included_path(path, value))
+        yield os.path.join(top, os.path.expanduser(hooks))
+    yield from (path for path, _ in _list_obeyed([os.path.join(git_dir, name) for name in CONFIGS], top))
+    yield from (path for path, _ in _list_obeyed([*map(os.fsdecode, user_files())], top, of_user=True))
+
+
+def _list_obeyed(files: list[str], top: str, *, of_user: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the files that settings include or may have git run in the worktree at `top`, each with the setting.
+
+    A word of the user's own settings counts where it is a program there: it may mean many things in other projects.
+    """
+    for path, key, value in _list_settings(files):
+        if _includes(key):
+            yield _included_path(path, value), key
         else:
-            yield from (each for word in programs_named(key, value, top) for each in _with_target(word))
+            for word in _programs_named(key, value, top):
+                if not of_user or (word.startswith(f"{top}/") and os.access(word, os.X_OK)):
+                    yield word, key
 
 
-def list_settings(files: list[str]) -> Iterator[tuple[str, str, str]]:
+def _list_settings(files: list[str]) -> Iterator[tuple[str, str, str]]:
     """Yield file, key and value of each setting in these files, and in those they include, which join the list."""
     for path in files:
         for each in entries(read_plain(os.fsencode(path), _CONFIG) or b"")[0]:
             key, value = os.fsdecode(each.key), os.fsdecode(each.value)
             yield path, key, value
-            if includes(key) and len(files) < _MOST_INCLUDED and (named := included_path(path, value)) not in files:
+            if _includes(key) and len(files) < _MOST_INCLUDED and (named := _included_path(path, value)) not in files:
                 files.append(named)
 
 
-def includes(key: str) -> bool:
+def _includes(key: str) -> bool:
     """Tell whether a setting includes a file, if only in some cases."""
     return key == "include.path" or (key.startswith("includeif.") and key.endswith(".path"))
 
 
-def included_path(path: str, value: str) -> str:
+def _included_path(path: str, value: str) -> str:
     """Return the file that a setting in `path` includes."""
-    return os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
+    return os.path.join(os.path.dirname(path), os.path.expanduser(value))
 
 
-def programs_named(key: str, value: str, top: str) -> Iterator[str]:
+def _programs_named(key: str, value: str, top: str) -> Iterator[str]:
     """Yield the files that a setting which is not known to be harmless may have git run in the worktree at `top`.
 
     One that is not there counts too, if its name is that of a file.
@@ -150,13 +202,6 @@ def programs_named(key: str, value: str, top: str) -> Iterator[str]:
         is_name = _FILE_NAME.search(word) is not None and not os.path.isdir(path)
         if word and (os.path.isfile(path) or is_name):
             yield path
-
-
-def _with_target(path: str) -> Iterator[str]:
-    """Yield a path, and where it leads if it is a link: what git reads there lies in the other file."""
-    yield os.path.normpath(path)
-    if os.path.islink(path):
-        yield os.path.realpath(path)
 
 
 def is_hook(path: str) -> bool:
@@ -213,6 +258,8 @@ class Leftover:
     what: str = ""
     instead: bytes | None = None
     """The content without it; None when the file is to go."""
+    lines: tuple[str, ...] = ()
+    """The lines it is about, where it is about lines."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.what})" if self.what else self.path
@@ -230,7 +277,42 @@ def leftovers(git_dirs: Iterable[str], roots: Sequence[str], known: Container[st
                 found.update({each.path: each for each in _of_worktree(tree, folder, roots)})
         if os.path.join(folder, "config") not in known:
             found.update({each.path: each for each in _of_folder(folder, roots)})
+        for each in _of_rebase(folder, known):
+            found[each.path] = each
     return list(found.values())
+
+
+def list_unfinished(git_dirs: Iterable[str]) -> list[str]:
+    """Return what unfinished rebases and picks in these folders of git will run, as `leftovers` knows it."""
+    return [f"{each.path} {line}" for folder in git_dirs for each in _of_rebase(folder, ()) for line in each.lines]
+
+
+def _of_rebase(git_dir: str, known: Container[str]) -> Iterator[Leftover]:
+    """Yield the files of unfinished rebases and picks in which something runs a program, without these lines."""
+    for folder in (git_dir, *_worktrees(git_dir)):
+        for name in _UNFINISHED:
+            path = os.path.join(folder, name)
+            data = read_plain(os.fsencode(path), _TODO)
+            if data is None:
+                yield from (Leftover(each) for each in (path,) if os.path.lexists(each))
+                continue
+            new = {each: line for each, line in _list_run(name, data).items() if f"{path} {line}" not in known}
+            if new:
+                rest = () if data in new else (each for each in data.splitlines(keepends=True) if each not in new)
+                yield Leftover(path, ", ".join(new.values()), b"".join(rest), tuple(new.values()))
+
+
+def _list_run(name: str, data: bytes) -> dict[bytes, str]:
+    """Return what in such a file has git run a program, and how to name it: lines, or all of it."""
+    if name.endswith("todo"):
+        found = [line for line in data.splitlines(keepends=True) if _EXECUTES.match(line)]
+    elif name.endswith("strategy"):
+        found = [] if data.strip() in _STRATEGIES else [data]
+    else:
+        settings, whole = entries(data)
+        named = all(each.key != b"options.strategy" or each.value in _STRATEGIES for each in settings)
+        found = [] if whole and named else [data]
+    return {each: os.fsdecode(each.strip()) for each in found}
 
 
 def _of_folder(folder: str, roots: Sequence[str]) -> Iterator[Leftover]:
@@ -468,19 +550,14 @@ def _list_named(repository: Repository, depends_on: dict[_Dependency, None], lea
         if value and names_file(key):
             add(os.path.join(top, os.path.expanduser(value)), key)
 
-    for path, key, value in list_settings(files):
-        if includes(key):
-            add(included_path(path, value), key)
-        else:
-            add_file(key, value)
-            for program in programs_named(key, value, top):
-                add(program, key)
+    of_user = [*map(os.fsdecode, user_files())]
+    for path, key in (*_list_obeyed(files, top), *_list_obeyed(of_user, top, of_user=True)):
+        add(path, key)
+    for _, key, value in _list_settings(files):
+        add_file(key, value)
     for key, value in settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common)).items():
         add_file(os.fsdecode(key), os.fsdecode(value))
     named.pop(top, None)
-    of_user = [*map(os.fsdecode, user_files())]
-    for _ in list_settings(of_user):  # which adds the files that they include
-        pass
     depends_on.update(((path, "file"), None) for path in (*files, *of_user))
     return named
 

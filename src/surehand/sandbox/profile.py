@@ -13,9 +13,27 @@ from typing import Any, Final
 from surehand.core.frozen import field, frozen
 from surehand.core.secrets import is_secret, may_be_secret
 from surehand.core.settings import SandboxSettings
-from surehand.files.protected_paths import PRIVATE, Says, changed_at, homes, inside, look, mark, sockets_outside, within
+from surehand.files.protected_paths import (
+    PRIVATE,
+    Says,
+    changed_at,
+    find_other_names,
+    homes,
+    inside,
+    look,
+    mark,
+    sockets_outside,
+    within,
+)
 from surehand.files.trees import remove_tree
-from surehand.git.protected_files import git_dirs_near, git_dirs_of_worktree, kept_paths, leftovers, with_inner
+from surehand.git.protected_files import (
+    git_dirs_near,
+    git_dirs_of_worktree,
+    kept_paths,
+    leftovers,
+    list_unfinished,
+    with_inner,
+)
 from surehand.git.repositories import repositories_around
 from surehand.git.tracked_secrets import make_info
 
@@ -80,12 +98,17 @@ class SandboxProfile:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What is put back when a command changed it: what none may make, and what no mount keeps as it is."""
-        return self.forbidden if self.private_view else (*self.forbidden, *self.read_only)
+        """What is put back when a command changed it: what none may make, and what no mount keeps as it is.
 
-    def still_absent(self) -> list[str]:
-        """Return the forbidden paths nobody has made yet."""
-        return [path for path in self.forbidden if not os.path.lexists(path)]
+        A mount moves with a folder around it; the supervisor lets no folder of git be moved, but any other.
+        """
+        loose = (path for path in self.read_only if not self.private_view or "/.git/" not in path)
+        return (*self.forbidden, *loose)
+
+    def already_there(self) -> frozenset[str]:
+        """Return what stands there before a command and none may make: forbidden paths, and what rebases will run."""
+        there = [path for path in self.forbidden if os.path.lexists(path)]
+        return frozenset((*there, *list_unfinished(self.pinned)))
 
     def holds(self) -> bool:
         """Tell whether its mounts still cover the right files: replacing a file from outside removes the mount on it.
@@ -176,6 +199,7 @@ def closed_profile(
     kept = [*(path for root in writable for path in kept_in(root)), *found.pointers]
     for folder in repositories:
         kept += [path for path in kept_paths(folder, young=folder in young) if inside(path, (*writable, *git_dirs))]
+    kept += find_other_names(kept, writable)
     kept += [path for path in _real(own) if inside(path, writable)]
     closed = closed_trees(writable)
     around = [path for root in real for path in enclosing_repository(root)]
@@ -293,13 +317,13 @@ def trespasses(paths: Iterable[str]) -> list[str]:
     return made
 
 
-def take_out(git_dirs: Iterable[str], profile: SandboxProfile, since_ns: int = 0) -> list[str]:
+def take_out(git_dirs: Iterable[str], profile: SandboxProfile, before: frozenset[str], since_ns: int = 0) -> list[str]:
     """Remove from repositories what a command made and would run as the user; return these files and settings.
 
-    These are hooks, git's own examples apart, settings that are not known to be harmless, and what leads to others.
-    With `since_ns`, those that came or changed since then.
+    These are hooks, git's own examples apart, settings that are not known to be harmless, what leads to others, and
+    what a rebase will run. With `since_ns`, those that came or changed since then.
     """
-    found = leftovers(git_dirs, profile.roots, frozenset((*profile.read_only, *profile.forbidden)))
+    found = leftovers(git_dirs, profile.roots, before.union(profile.read_only, profile.forbidden))
     found = [each for each in found if not since_ns or _changed_since(each.path, profile.roots, since_ns)]
     for each in found:
         remove_tree(each.path)

@@ -197,7 +197,7 @@ class BackgroundTasks:
     async def _wait(
         self, task: BackgroundTask, args: BashArgs, ctx: ToolContext, profile: SandboxProfile, change_log: str | None
     ) -> Ended:
-        collector = ChangeCollector("Bash", describe(args), profile, profile.still_absent(), change_log)
+        collector = ChangeCollector("Bash", describe(args), profile, profile.already_there(), change_log)
         try:
             return await task.run.finish(args.timeout / 1000)
         finally:

@@ -193,7 +193,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     launcher = await (shells.launcher_for(lines) if lines else shells.launcher())
     _refuse_unjudged(args, ctx)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
-    absent = launcher.profile.still_absent()
+    before = launcher.profile.already_there()
     change_log = change_log_of(args, ctx, shells, launcher)
     remembers = bool(ctx.options.get("persistent")) and not needs_privileges(args, ctx)
     outcome, recorded = Outcome(), None
@@ -205,7 +205,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         printed.close()
         if staging is not None:
             await staging.restore_index()
-        collector = ChangeCollector("Bash", describe(args), launcher.profile, absent, change_log)
+        collector = ChangeCollector("Bash", describe(args), launcher.profile, before, change_log)
         recorded = await collector.collect(ctx, outcome.ended)
     unrecorded, warning = why_unrecorded(args, ctx, launcher), shells.take_warning()
     call = Call(understand_call(args, ctx), launcher, time_s(args, ctx), unrecorded, warning)

@@ -153,7 +153,7 @@ class Workshop:
         change_log = None
         if version.changes_files and launcher.records:
             change_log = shells.change_log(Author.of(ctx, name, name), launcher.profile)
-        collector = ChangeCollector(name, name, launcher.profile, launcher.profile.still_absent(), change_log)
+        collector = ChangeCollector(name, name, launcher.profile, launcher.profile.already_there(), change_log)
         run = launcher.run(command, take, printed.feed, change_log=change_log)
         try:
             ended = await run.finish(TIMEOUT_S)

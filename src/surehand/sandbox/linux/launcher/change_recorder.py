@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     _Place: TypeAlias = tuple[int | None, int, bool]
-    _Call: TypeAlias = tuple[int | None, int, bool, bool, bool, bool]
+    _Call: TypeAlias = tuple[int | None, int, bool, bool, bool, int]
     _Entry: TypeAlias = tuple[str, int, bytes, str | bool | None]
     """Kind, mode, target of a link, and the kept content."""
 
@@ -93,10 +93,17 @@ _NAMES: dict[str, tuple[_Place, ...]] = {
 }
 _KEEPS_CONTENT = {"chmod", "fchmodat", "fchmodat2", "mkdir", "mkdirat", "rmdir"}
 _RELINKS = {"rmdir", "symlink", "symlinkat", "link", "linkat"}
+_NAMES_AGAIN = {"link", "linkat"}
 _UNLINKS = {"unlink", "unlinkat"}
-# By number, calls that name one file: where, and whether it endangers content, unlinks, makes paths lead elsewhere.
+# By number, calls that name one file: where, and whether it endangers content, unlinks, makes paths lead elsewhere (2:
+# by another name of a file).
 _CALLS: dict[int, _Call] = {
-    NUMBERS[name]: (*places[0], name not in _KEEPS_CONTENT, name in _UNLINKS, name in _RELINKS)
+    NUMBERS[name]: (
+        *places[0],
+        name not in _KEEPS_CONTENT,
+        name in _UNLINKS,
+        (name in _RELINKS) + (name in _NAMES_AGAIN),
+    )
     for name, places in _NAMES.items()
     if len(places) == 1 and name in NUMBERS
 }
@@ -116,6 +123,7 @@ class ChangeRecorder:
         self._forbidden = tuple(os.fsencode(path) + b"/" for path in forbidden if "/.git/" in path + "/")
         self._folders: dict[bytes, bytes] = {}
         self._git: set[bytes] = set()
+        self._forbidden_kept = False
         self._threads_begun = False
         """Whether any process of the call may ever have begun a second thread; until then none is looked for."""
         self.begin(folder)
@@ -133,6 +141,7 @@ class ChangeRecorder:
         self._list = os.open("list", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=folder)
         self._written = os.fstat(self._list).st_size
         self._git.clear()
+        self._forbidden_kept = False
 
     def finish(self, *, ended: bool = True) -> dict[str, Any]:
         """Close the list; return how it went. Changes that follow belong to no list.
@@ -245,6 +254,8 @@ class ChangeRecorder:
             self._note(path, status, content, unlinks)
         if relinks or (unlinks and self._folders and not (path and _is_file(status))):
             self._folders.clear()  # a path may lead elsewhere afterwards, as no file's going or coming makes it
+            if relinks > 1:
+                self._keep_forbidden()
 
     def _look_for_threads(self, pid: int) -> None:
         # Another thread can change the text of the path after we have read it and before the kernel does.
@@ -345,6 +356,8 @@ class ChangeRecorder:
             return
         kind, mode, target, kept = entry
         if content and kind == "file":
+            if status is not None and status.st_nlink > 1:
+                self._keep_forbidden()
             size = -1 if status is None else status.st_size
             fits = 0 <= size <= SMALL_BYTES and (self.bytes + size <= self.limit or self._must_be_kept(path, size))
             if fits and (data := _read_small(path, size)) is not None:
@@ -361,7 +374,13 @@ class ChangeRecorder:
         self._write_down(path, entry)
 
     def _keep_forbidden(self) -> None:
-        """Keep all that no command may change in folders of git, as long as nobody can have changed it past us."""
+        """Keep all that no command may change in folders of git, as long as nobody can have changed it past us.
+
+        That can be done by a thread, and by another name of the same file.
+        """
+        if self._forbidden_kept:
+            return
+        self._forbidden_kept = True
         for each in self._forbidden:
             path = each[:-1]
             if not path.startswith(self.roots):
