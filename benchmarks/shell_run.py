@@ -18,9 +18,10 @@ from typing import Any
 
 from benchmarks.harness import Harness
 from surehand.commands.environment import clean_environment
-from surehand.commands.output import STDOUT_LIMIT, Stream
+from surehand.commands.output import Stream
 from surehand.commands.persistent_shell import ShellWithMemory
 from surehand.core.settings import SandboxSettings
+from surehand.core.text import STDOUT_LIMIT
 from surehand.sandbox.command import Command
 from surehand.sandbox.linux import probe
 from surehand.sandbox.linux.client import Launcher

@@ -21,6 +21,7 @@ KEPT_APART = {
     "surehand.console.work": "one file a page",
     "surehand.sandbox.linux.launcher.command": "what runs between fork and exec; its importer is the parent",
     "surehand.sandbox.none": "an implementation of the protocol that imports it",
+    "surehand.tools.background": "loaded only for a command in the background",
     "surehand.tools.bash_dry_run": "loaded only for a dry run",
 }
 """Modules of one importer that are an idea of their own all the same, and why."""

@@ -13,9 +13,12 @@ from scripts.docs_pages import tools_page
 from surehand import Tool, ToolCall, catalog
 from surehand.agent import profiles
 from surehand.cli.doctor import lint
+from surehand.core.text import LINE_CHARACTERS
 from surehand.core.tool import ToolInfo
 from surehand.mcp.server.serving import TEXT_KEYS
 from surehand.registry.registry import Registry, problems
+from surehand.tools.grep import HEAD_LIMIT
+from surehand.tools.read import LINES
 
 ROWS = catalog.rows()
 DOCS = Path(__file__).parents[1] / "docs"
@@ -46,6 +49,14 @@ def test_what_only_looks_is_what_the_explorer_has() -> None:
 def test_what_answers_with_the_text_of_a_file_sends_it_once() -> None:
     texts = {row["name"] for row in ROWS if "content" in row["outputSchema"]["properties"]}
     assert texts == set(TEXT_KEYS), "name the keys that repeat the text in TEXT_KEYS of mcp/server/serving.py"
+
+
+def test_the_texts_for_models_say_the_limits_that_hold() -> None:
+    said = {row["name"]: row["description"] for row in ROWS}
+    assert f"{LINES:,} lines" in said["Read"], "tools/prompts/read.md"
+    assert f"over {LINE_CHARACTERS:,} characters" in said["Read"], "tools/prompts/read.md"
+    limit = next(row for row in ROWS if row["name"] == "Grep")["inputSchema"]["properties"]["head_limit"]
+    assert f"default {HEAD_LIMIT}" in limit["description"], "tools/grep.py"
 
 
 def test_a_line_about_a_call_names_what_it_is_about() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT, Stream, binary_kind, mark_stderr, truncate_bytes
+from surehand.commands.output import Stream, binary_kind, mark_stderr, truncate_bytes
+from surehand.core.text import STDERR_LIMIT, STDOUT_LIMIT
 
 
 def printed(*parts: bytes, limit: int = 1000, file: Path | None = None) -> Stream:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from surehand.core.errors import ToolFailure
-from surehand.files.notebook import OUTPUT_CHARACTERS, PICTURE_LIMIT, as_data, parse_notebook, render_cells
+from surehand.core.text import NOTEBOOK_OUTPUT_CHARACTERS
+from surehand.files.notebook import PICTURE_LIMIT, as_data, parse_notebook, render_cells
 
 
 def book(*cells: Any, **more: Any) -> bytes:
@@ -65,7 +66,7 @@ def test_pictures_come_beside_the_text() -> None:
 
 def test_long_outputs_and_long_notebooks_are_cut_with_a_word() -> None:
     text = shown(book(code("x", {"output_type": "stream", "text": "y" * 50_000})))
-    assert len(text) < OUTPUT_CHARACTERS + 500
+    assert len(text) < NOTEBOOK_OUTPUT_CHARACTERS + 500
     assert "output cut" in text
     cells = [code(f"cell {number} " + "z" * 90) for number in range(100)]
     _, _, count = render_cells(parse_notebook(book(*cells), "/a"), 10, 1000, 1000)

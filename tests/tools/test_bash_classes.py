@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surehand import Surehand
-from surehand.commands.output import STDERR_LIMIT, STDOUT_LIMIT
+from surehand.core.text import STDERR_LIMIT, STDOUT_LIMIT
 from surehand.testing import Says, scratch_app
 
 LINES = 60_000

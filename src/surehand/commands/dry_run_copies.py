@@ -26,13 +26,13 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.read_state import digest_of
 from surehand.core.secrets import is_secret
+from surehand.core.text import DRY_RUN_DIFF_LINES
 from surehand.files.diff import text_diff
 from surehand.files.protected_paths import inside
 from surehand.files.trees import copy_data, remove_tree
 
 Kind = Literal["absent", "file", "symlink", "directory", "other"]
 DIFF_BYTES: Final = 512 * 1024
-DIFF_LINES: Final = 400
 DIFF_FILES: Final = 200
 _BLOCK: Final = 1 << 20
 COPY_FILES: Final = 50_000
@@ -118,7 +118,7 @@ class Difference:
         old, new = _text(self.before), _text(self.after)
         if old is None or new is None:
             return f"{self.action} {self.path}: binary or large, not shown\n{self._mode()}"
-        shown = text_diff(old, new, self.path, limit_lines=DIFF_LINES) or f"{self.action} {self.path} (empty)\n"
+        shown = text_diff(old, new, self.path, limit_lines=DRY_RUN_DIFF_LINES) or f"{self.action} {self.path} (empty)\n"
         return shown + self._mode()
 
     def _mode(self) -> str:

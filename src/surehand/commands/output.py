@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from surehand.core.frozen import frozen
-from surehand.core.text import lazy_pattern
+from surehand.core.text import HEAD_SHARE, lazy_pattern
 
 # Progress: lines of output for subscribers, the first at once, then a few batches a second.
 
@@ -136,9 +136,6 @@ def _stray(data: bytes) -> int:
     return len(data) - len(data.decode("utf-8", "ignore").encode())
 
 
-STDOUT_LIMIT: Final = 200 * 1024
-STDERR_LIMIT: Final = 56 * 1024
-DEFAULT_HEAD_SHARE: Final = 0.8
 FILE_LIMIT: Final = 512 * 1024 * 1024
 """Bytes of one stream that are kept on disk; a command that prints for ever must not fill it."""
 
@@ -169,7 +166,7 @@ class Stream:
         limit: int,
         spill: Spill = lambda: None,
         watcher: Watcher | None = None,
-        head_share: float = DEFAULT_HEAD_SHARE,
+        head_share: float = HEAD_SHARE,
     ) -> None:
         self._limit = limit
         self._head_limit = int(limit * head_share)
@@ -293,7 +290,7 @@ def truncate_bytes(text: str, limit_bytes: int) -> str:
         return text
     mark = f"\n[{len(data) - limit_bytes:,} bytes and more left out here]\n"
     room = max(limit_bytes - len(mark), 0)
-    head = int(room * DEFAULT_HEAD_SHARE)
+    head = int(room * HEAD_SHARE)
     before, after = data[:head], data[len(data) - (room - head) :] if room > head else b""
     return before.decode(errors="ignore") + mark + after.decode(errors="ignore")
 

@@ -14,16 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import AnyStr, Final
 
 from surehand.core.frozen import frozen
-from surehand.core.text import format_count
+from surehand.core.text import LINE_CHARACTERS, SNIPPET_LINES, format_count
 from surehand.files.sanitize import visible
 from surehand.files.streamed import Bytes
 from surehand.files.text import Encoding, Splice, line_at, with_feeds
 
 CONTEXT: Final = 3
 SNIPPET_CONTEXT: Final = 4
-_SNIPPET_LINES: Final = 24
-DIFF_LINE_CHARACTERS: Final = 2000
-"""A longer line is shown without its middle."""
 _AROUND: Final = 300
 """Characters shown of a very long line before and after what changed in it."""
 HUNK_LIMIT: Final = 100
@@ -96,7 +93,7 @@ def _look_around(data: Bytes, splice: Splice, encoding: Encoding) -> _Around | N
         return None
     above, below = data[max(0, start - _NEAR_BYTES) : start].split(b"\n"), data[end : end + _NEAR_BYTES].split(b"\n")
     before, behind, last = above.pop(), below[0], below.pop()
-    if not below or len(before) + len(behind) + max(end - start, len(splice.new)) > DIFF_LINE_CHARACTERS:
+    if not below or len(before) + len(behind) + max(end - start, len(splice.new)) > LINE_CHARACTERS:
         return None
     if end + _NEAR_BYTES < len(data):  # the last one is a part of a line
         if len(below) <= SNIPPET_CONTEXT:
@@ -138,7 +135,7 @@ def splice_snippet(data: Bytes, splice: Splice, encoding: Encoding, line: int) -
         below = [lines.pop(), *below]
     above = around.above[-SNIPPET_CONTEXT:]
     lines = [*above, *lines, *below[:SNIPPET_CONTEXT]]
-    if len(lines) > _SNIPPET_LINES:
+    if len(lines) > SNIPPET_LINES:
         return ""
     shown = b"\n".join(lines).decode("utf-8", "replace").split("\n")
     number = line - len(above)
@@ -202,7 +199,7 @@ def snippet(
     encoding: Encoding,
     *,
     context: int = SNIPPET_CONTEXT,
-    limit: int = _SNIPPET_LINES,
+    limit: int = SNIPPET_LINES,
     first_line: int | None = None,
 ) -> str:
     """Return the lines round the bytes from `start` to `end` with their numbers (`cat -n`).
@@ -304,7 +301,7 @@ def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list
     """Return lines that became others so that of very long ones the part that differs is seen."""
     shown = list(old), list(new)
     for index, (before, after) in enumerate(zip(old, new, strict=False)):
-        if max(len(before), len(after)) > DIFF_LINE_CHARACTERS:
+        if max(len(before), len(after)) > LINE_CHARACTERS:
             head = _agreeing(before, after)
             tail = _agreeing(before[head:][::-1], after[head:][::-1])
             for lines, text in zip(shown, (before, after), strict=True):
@@ -347,15 +344,15 @@ def _mark_line(sign: str, line: str) -> list[str]:
 def _focus_line(line: str, start: int, end: int) -> str:
     """Return a line, or of a very long one the characters from `start` to `end` with some around them."""
     text = line.rstrip("\r\n")
-    if len(text) <= DIFF_LINE_CHARACTERS:
+    if len(text) <= LINE_CHARACTERS:
         return line
     first, last = max(0, start - _AROUND), min(len(text), end + _AROUND)
     before = f"…({first} characters)…" if first else ""
     after = f"…({len(text) - last} characters)…" if last < len(text) else ""
-    return before + _truncate(text[first:last], DIFF_LINE_CHARACTERS - 100) + after + line[len(text) :]
+    return before + _truncate(text[first:last], LINE_CHARACTERS - 100) + after + line[len(text) :]
 
 
-def _truncate(text: str, limit: int = DIFF_LINE_CHARACTERS) -> str:
+def _truncate(text: str, limit: int = LINE_CHARACTERS) -> str:
     """Return a line, or the beginning and the end of a very long one."""
     if len(text) <= limit:
         return text
@@ -442,7 +439,7 @@ def _begins_line(data: Bytes, position: int, encoding: Encoding) -> bool:
 
 
 def _line_ends(data: Bytes, start: int, end: int, encoding: Encoding, limit: int | None = None) -> int:
-    if limit is not None and end - start > DIFF_LINE_CHARACTERS * limit:
+    if limit is not None and end - start > LINE_CHARACTERS * limit:
         return limit
     return _text(data, start, end, encoding).count("\n") if encoding.unit > 1 else data.count(b"\n", start, end)
 
@@ -450,7 +447,7 @@ def _line_ends(data: Bytes, start: int, end: int, encoding: Encoding, limit: int
 def _lines_before(data: Bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     start = position
     for _ in range(count if _begins_line(data, position, encoding) else 0):
-        if start <= len(encoding.bom) or position - start > DIFF_LINE_CHARACTERS * count:
+        if start <= len(encoding.bom) or position - start > LINE_CHARACTERS * count:
             break
         start = _line_start(data, start - encoding.unit, encoding)
     return _split(_text(data, start, position, encoding))
@@ -459,7 +456,7 @@ def _lines_before(data: Bytes, position: int, encoding: Encoding, count: int = C
 def _lines_after(data: Bytes, position: int, encoding: Encoding, count: int = CONTEXT) -> list[str]:
     stop = position
     for _ in range(count if _begins_line(data, position, encoding) else 0):
-        if stop >= len(data) or stop - position > DIFF_LINE_CHARACTERS * count:
+        if stop >= len(data) or stop - position > LINE_CHARACTERS * count:
             break
         stop = _line_stop(data, stop, encoding)
     return _split(_text(data, position, stop, encoding))

@@ -26,6 +26,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from surehand.core.frozen import frozen
+from surehand.core.text import LINE_CHARACTERS
 from surehand.files.encodings import find_escaped_codec, is_weak_guess
 from surehand.files.sniff import wide_encoding
 from surehand.files.text import UTF8, Encoding, detect, mostly_valid, only_returns
@@ -36,8 +37,6 @@ CHEAP_BYTES: Final = 1024 * 1024
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 SCAN: Final = 16 * BLOCK
 FIRST_CHUNK: Final = 96 * 1024  # under the size from which malloc asks the system for fresh, unmapped pages
-LINE_CHARACTERS: Final = 2_000
-"""How much of a line a page shows."""
 LINE_BYTES: Final = 4 * LINE_CHARACTERS
 """How much of a line is kept: the widest character has four bytes."""
 SHORT_LINE: Final = LINE_CHARACTERS

@@ -16,11 +16,11 @@ from typing import Any, Final, Literal, cast
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
+from surehand.core.text import NOTEBOOK_OUTPUT_CHARACTERS
 from surehand.files.text import Splice
 
 FILE_BYTES: Final = 32 * 1024 * 1024
 PARSED_BYTES: Final = 24 * 1024 * 1024
-OUTPUT_CHARACTERS: Final = 10_000
 PICTURE_LIMIT: Final = 20
 PICTURE_BYTES: Final = 8 * 1024 * 1024
 
@@ -187,12 +187,13 @@ def _text(value: object, joined_by: str = "") -> str:
 
 def _plain(text: str) -> str:
     """Return what a terminal would show in the end: no colours, only the last state of a progress bar, not too long."""
-    text = _ESCAPES.sub("", text[: OUTPUT_CHARACTERS * 10])
+    text = _ESCAPES.sub("", text[: NOTEBOOK_OUTPUT_CHARACTERS * 10])
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
     shown = "\n".join(lines).rstrip("\n")
-    if len(shown) <= OUTPUT_CHARACTERS:
+    if len(shown) <= NOTEBOOK_OUTPUT_CHARACTERS:
         return shown
-    return f"{shown[:OUTPUT_CHARACTERS]}\n... [output cut: {len(shown) - OUTPUT_CHARACTERS:,} more characters]"
+    left_out = len(shown) - NOTEBOOK_OUTPUT_CHARACTERS
+    return f"{shown[:NOTEBOOK_OUTPUT_CHARACTERS]}\n... [output cut: {left_out:,} more characters]"
 
 
 def render_cells(book: Notebook, first: int, limit: int, budget: int) -> tuple[str, list[bytes], int]:

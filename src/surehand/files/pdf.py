@@ -12,9 +12,9 @@ from surehand.core import installation
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.installation import install_hint
+from surehand.core.text import PDF_CHARACTERS
 
 WALL_S: Final = 10.0
-CHARACTERS: Final = 100_000
 ALL: Final = 1_000_000_000
 _RANGE: Final = re.compile(r"\s*(\d{1,9})?\s*(-)?\s*(\d{1,9})?\s*")
 
@@ -50,7 +50,7 @@ def page_range(text: str) -> tuple[int, int]:
     return low, high
 
 
-def read_pdf(fd: int, path: str, first: int = 1, last: int = ALL, budget: int = CHARACTERS) -> PdfText:
+def read_pdf(fd: int, path: str, first: int = 1, last: int = ALL, budget: int = PDF_CHARACTERS) -> PdfText:
     """Return the text of pages `first` to `last` of the open file; raise ToolFailure for one that cannot be read."""
     found = _ask_child(fd, path, first, last, budget)
     if "error" in found:

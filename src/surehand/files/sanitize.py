@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate, count
 from typing import Any, Final, cast
 
-from surehand.core.text import lazy_pattern
+from surehand.core.text import MATCH_CHARACTERS, lazy_pattern
 
 MASK = "[masked]"
 
@@ -268,8 +268,6 @@ def _is_secret_key(key: str) -> bool:
 
 # Display of file names and lines as text that is safe to show and stays on its line.
 
-MATCH_CHARACTERS: Final = 500
-"""Characters of a line that are shown; a longer one is cut round its match."""
 _ODD: Final = r"\x7f-\x9f\"\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 _PLAIN_NAME: Final = lazy_pattern(rf"[^\x00-\x1f{_ODD}]+")
 _PLAIN_NAMES: Final = lazy_pattern(rf"[^\x00-\x09\x0b-\x1f{_ODD}]+")

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
+from surehand.core.text import DIFF_LINES
 from surehand.files.atomic import locked_now, temporary_name
 from surehand.files.diff import creation_diff, narrow_diff, one_line, text_diff
 from surehand.files.paths import open_folder, os_failure
@@ -25,7 +26,6 @@ from surehand.history.disk import HELD_BYTES, Data, is_special, put, read_in, st
 from surehand.history.history import History, Pending, before_anything_changes
 from surehand.history.words import ABSENT, Author, ChangeKind, FileChange, FileState
 
-_DIFF_LINES: Final = 200
 _NAMED: Final = 10
 FLUSHED_EACH: Final = 100
 HELD_FOLDERS: Final = 200
@@ -410,8 +410,8 @@ def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
         for data, encoding in zip((before, after), encodings, strict=True)
     )
     if before is None:
-        return creation_diff(new, path, limit_lines=_DIFF_LINES)
+        return creation_diff(new, path, limit_lines=DIFF_LINES)
     if not before and after is None:
         return f"removes {one_line(path)}, which is empty\n"
-    shown = text_diff(old, new, path, limit_lines=_DIFF_LINES)
+    shown = text_diff(old, new, path, limit_lines=DIFF_LINES)
     return shown if shown else f"{one_line(path)}: only its encoding or BOM differs\n"

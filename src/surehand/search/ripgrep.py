@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.text import lazy_pattern
+from surehand.core.text import LINE_CHARACTERS, lazy_pattern
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -45,7 +45,7 @@ BY_GIVEN_RULES: Final = ("--hidden", "--glob=!.git", "--no-ignore")
 NEEDS_PCRE2: Final = lazy_pattern(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
 PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
 """Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
-SHORTENED: Final = (*PRINTING, "--max-columns=2000", "--max-columns-preview")
+SHORTENED: Final = (*PRINTING, f"--max-columns={LINE_CHARACTERS}", "--max-columns-preview")
 """As PRINTING, but lines are shortened and match positions are not listed: a line may hold millions."""
 _OMITTED: Final = lazy_pattern(rb" \[\.\.\. [^\[\]]*\]$")
 _PRINTED: Final = lazy_pattern(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)

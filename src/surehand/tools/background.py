@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from surehand.commands.collect_changes import ChangeCollector
 from surehand.commands.output import (
-    STDERR_LIMIT,
-    STDOUT_LIMIT,
     Stream,
     binary_kind,
     decode_output,
@@ -26,6 +24,7 @@ from surehand.core.call import ToolResult
 from surehand.core.errors import ToolFailure
 from surehand.core.session import Kept
 from surehand.core.tasks import Status as BoardStatus
+from surehand.core.text import STDERR_LIMIT, STDOUT_LIMIT
 from surehand.sandbox.command import Ended
 from surehand.sandbox.protocol import Run
 from surehand.tools.bash_call import BashArgs, change_log_of, command_of, describe, why_unrecorded

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.commands.collect_changes import KEPT_HINT, put_back_message
 from surehand.commands.output import (
     NO_INPUT_HINT,
-    STDERR_LIMIT,
-    STDOUT_LIMIT,
     Shown,
     Stream,
     Watcher,
@@ -26,7 +24,7 @@ from surehand.commands.session import SHELLS, Shells, in_force
 from surehand.core.call import ToolError, ToolResult, Undo
 from surehand.core.frozen import frozen
 from surehand.core.record import Args, Field, hide_default
-from surehand.core.text import format_count
+from surehand.core.text import STDERR_LIMIT, STDOUT_LIMIT, format_count
 from surehand.sandbox import denials
 from surehand.sandbox.command import LONG_ARGUMENT, SCRIPT, Command, Ended, bash
 from surehand.sandbox.protocol import Runner

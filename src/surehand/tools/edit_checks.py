@@ -23,6 +23,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
 from surehand.core.read_state import Seen, digest_of
 from surehand.core.secrets import is_secret
+from surehand.core.text import REFUSAL_DIFF_LINES
 from surehand.files.diff import text_diff
 from surehand.files.encodings import PAIRS, is_weak_guess
 from surehand.files.opening import open_at_once, read_at_once
@@ -50,7 +51,6 @@ from surehand.tools.file_write import FileWrite, Replace, looked_at
 
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
-_DIFF_LINES: Final = 120
 _SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
 """How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
@@ -238,7 +238,7 @@ def _what_changed(write: FileWrite, seen: Seen) -> str | None:
     if before is None or encoding is None:
         return None
     old, new = encoding.decode(before, "replace"), write.encoding.decode(write.data, "replace")
-    return text_diff(old, new, write.path, limit_lines=_DIFF_LINES)
+    return text_diff(old, new, write.path, limit_lines=REFUSAL_DIFF_LINES)
 
 
 def found_once(write: FileWrite) -> Problem | None:

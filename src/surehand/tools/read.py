@@ -21,7 +21,7 @@ from surehand.core.read_state import Seen, digest_of
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.schema import truncate_text
 from surehand.core.session import Kept
-from surehand.core.text import format_count
+from surehand.core.text import PDF_CHARACTERS, format_count
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec
 from surehand.files.lines import (
@@ -316,7 +316,7 @@ def _pdf(source: Source, args: ReadArgs, ctx: ToolContext) -> ToolResult:
     from surehand.files import pdf  # lazy: pdf, 1 ms
 
     first, last = pdf.page_range(args.pages) if args.pages else (args.offset + 1, args.offset + args.limit)
-    found = pdf.read_pdf(source.fd, source.path, first, last, min(pdf.CHARACTERS, _budget(ctx)))
+    found = pdf.read_pdf(source.fd, source.path, first, last, min(PDF_CHARACTERS, _budget(ctx)))
     whole = len(found.pages) == found.count and not any(page.cut for page in found.pages)
     _remember(source, ctx, None, whole=whole)
     title = f", title {found.title!r}" if found.title else ""

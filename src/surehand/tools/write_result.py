@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.call import ToolResult, Undo
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.text import DIFF_LINES
 from surehand.core.tool import Preview
 from surehand.files.atomic import replace_file, temporary_name
 from surehand.files.diff import creation_diff, narrow_diff, snippet, splice_diff, splice_snippet, text_diff
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from surehand.tools.file_write import FileWrite
 
 _SNIPPET_BYTES: Final = 8 * 1024
-_RESULT_DIFF_LINES: Final = 200
 CHANGE_SCHEMA: Final = object_schema(
     {"path": "string", "changed": "boolean", "diff": "string"},
     created="boolean",
@@ -47,7 +47,7 @@ class ChangeReport:
 def describe_change(write: FileWrite) -> ChangeReport:
     """Say what a write changes."""
     line = _first_line(write)
-    return ChangeReport(_diff(write, _RESULT_DIFF_LINES, line), _describe(write, not write.exists, line))
+    return ChangeReport(_diff(write, DIFF_LINES, line), _describe(write, not write.exists, line))
 
 
 def describe_preview(write: FileWrite) -> Preview:
