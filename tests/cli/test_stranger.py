@@ -178,6 +178,15 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, command: str) -> No
     assert len(done.stdout) == 3
 
 
+def test_a_command_that_has_ended_has_written_all_it_printed_and_did(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("line\n" * 1500)
+    done = shell('surehand tools invoke Read --args \'{"file_path": "long.txt"}\' | cat', tmp_path)
+    assert json.loads(done.stdout)["output"].count("line") == 1500
+    listed = run("audit", "show", "--json", cwd=tmp_path)
+    assert b"long.txt" in listed.stdout
+    assert run("tools", "invoke", "Read", "--args", '{"file_path": "none.txt"}', cwd=tmp_path).returncode == 1
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize("command", ["tools list", "tools invoke time.now"])
 def test_a_full_disk_is_told(tmp_path: Path, command: str) -> None:

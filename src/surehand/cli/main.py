@@ -71,16 +71,20 @@ class Usage(Exception):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    if argv is None:  # the process is ours
-        # Imports make objects that stay: looking through them for garbage, while they are made and once more when the
-        # process ends, takes a tenth of a short command.
-        gc.set_threshold(50_000)
-        atexit.register(gc.freeze)
-    words = sys.argv[1:] if argv is None else list(argv)
+    """Run one command and return its exit code; without words of its own, end the process that runs it."""
+    if argv is not None:
+        return _main(argv)
+    # Imports make objects that stay: looking through them for garbage takes a tenth of a short command.
+    gc.set_threshold(50_000)
+    code = _main(sys.argv[1:])
+    _end_process(code)
+    return code
+
+
+def _main(words: list[str]) -> int:
     _open_missing_streams()
     try:
-        shared, rest = _global_options(words)
+        shared, rest = _global_options(list(words))
         return _run(shared, rest)
     except BrokenPipeError:
         # The reader of our output has gone; the interpreter must not complain about it at exit.
@@ -90,6 +94,25 @@ def main(argv: list[str] | None = None) -> int:
         return _report(problem)
     except KeyboardInterrupt:
         return 130
+
+
+def _end_process(code: int) -> None:
+    """End the process once all is closed and written: what Python would free piece by piece, the kernel frees at once.
+
+    Returns where a thread still runs, or where the output cannot be written: Python waits for the one, and reports the
+    other.
+    """
+    gc.freeze()  # nor is it looked through if Python does end it
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.active_count() > 1:
+        return
+    try:
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return
+    os._exit(code & 0xFF)
 
 
 def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
