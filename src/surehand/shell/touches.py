@@ -45,38 +45,34 @@ def _recursive(parsed: Parsed) -> bool:
     return parsed.has("-r", "-R", "-a", "--recursive", "--archive")
 
 
+def _each(kind: TouchKind, words: Sequence[Word], recursive: bool = False) -> Iterator[Touch]:
+    return (Touch(kind, word, recursive) for word in words)
+
+
 def _delete(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands:
-        yield Touch("delete", word, _recursive(parsed))
+    return _each("delete", parsed.operands, _recursive(parsed))
 
 
 def _write(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.values("-r", "--reference"):
-        yield Touch("read", word)
-    for word in parsed.operands:
-        yield Touch("write", word)
+    yield from _each("read", parsed.values("-r", "--reference"))
+    yield from _each("write", parsed.operands)
 
 
 def _first(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands[:1]:
-        yield Touch("write", word)
+    return _each("write", parsed.operands[:1])
 
 
 def _mode(parsed: Parsed) -> Iterator[Touch]:
     files = parsed.operands if parsed.has("--reference") else parsed.operands[1:]
-    for word in files:
-        yield Touch("write", word, _recursive(parsed))
+    return _each("write", files, _recursive(parsed))
 
 
 def _read(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands:
-        yield Touch("read", word)
+    return _each("read", parsed.operands)
 
 
 def _device(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands:
-        if word.text.startswith("/"):
-            yield Touch("write", word)
+    return _each("write", [word for word in parsed.operands if word.text.startswith("/")])
 
 
 def _destination(parsed: Parsed) -> tuple[list[Word], Word | None]:
@@ -111,8 +107,7 @@ def _copy(parsed: Parsed) -> Iterator[Touch]:
     if parsed.has("-d") and target is not None and not parsed.has("-D"):
         yield from _write(parsed)
         return
-    for word in sources:
-        yield Touch("read", word, _recursive(parsed))
+    yield from _each("read", sources, _recursive(parsed))
     yield from _into(sources, target, _recursive(parsed))
 
 
@@ -126,25 +121,20 @@ def _move(parsed: Parsed) -> Iterator[Touch]:
 
 def _link(parsed: Parsed) -> Iterator[Touch]:
     sources, target = _destination(parsed)
-    for word in sources:
-        yield Touch("read", word)
+    yield from _each("read", sources)
     if target is None and sources:
         target = Word("./")
     yield from _into(sources, target, False)
 
 
 def _patch(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.values("-i", "--input"):
-        yield Touch("read", word)
-    for word in [*parsed.values("-o", "--output"), *parsed.operands[:1]]:
-        yield Touch("write", word)
+    yield from _each("read", parsed.values("-i", "--input"))
+    yield from _each("write", [*parsed.values("-o", "--output"), *parsed.operands[:1]])
 
 
-def _prefix(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands[:1]:
-        yield Touch("read", word)
-    for word in parsed.operands[1:2]:
-        yield Touch("write", word)
+def _through(parsed: Parsed) -> Iterator[Touch]:
+    yield from _each("read", parsed.operands[:1])
+    yield from _each("write", parsed.operands[1:2])
 
 
 def _compress(parsed: Parsed) -> Iterator[Touch]:
@@ -152,20 +142,16 @@ def _compress(parsed: Parsed) -> Iterator[Touch]:
         yield Touch("read", word)
         if not parsed.has("-c", "-l", "-t", "--stdout"):
             yield Touch("write", word, _recursive(parsed))
-    for word in parsed.values("-o"):
-        yield Touch("write", word)
+    yield from _each("write", parsed.values("-o"))
 
 
 def _archive(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands[:1]:
-        yield Touch("write", word)
-    for word in parsed.operands[1:]:
-        yield Touch("read", word, True)
+    yield from _each("write", parsed.operands[:1])
+    yield from _each("read", parsed.operands[1:], True)
 
 
 def _extract(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands[:1]:
-        yield Touch("read", word)
+    yield from _each("read", parsed.operands[:1])
     if not parsed.has("-l", "-t", "-p", "-Z", "-v"):
         yield Touch("write", next(iter(parsed.values("-d")), Word(".")))
 
@@ -188,14 +174,12 @@ def _sync(parsed: Parsed) -> Iterator[Touch]:
 
 
 def _host(parsed: Parsed) -> Iterator[Touch]:
-    for word in parsed.operands[:1]:
-        if not word.text.isdigit():
-            yield Touch("connect", word)
+    return _each("connect", [word for word in parsed.operands[:1] if not word.text.isdigit()])
 
 
 _PLANS: dict[str, Callable[[Parsed], Iterator[Touch]]] = {
     "delete": _delete, "write": _write, "first": _first, "mode": _mode, "read": _read, "device": _device,
-    "copy": _copy, "move": _move, "link": _link, "patch": _patch, "prefix": _prefix, "compress": _compress,
+    "copy": _copy, "move": _move, "link": _link, "patch": _patch, "through": _through, "compress": _compress,
     "archive": _archive, "extract": _extract, "sync": _sync, "host": _host,
 }  # fmt: skip
 
@@ -214,14 +198,3 @@ class Operands:
     def __call__(self, words: Sequence[Word]) -> Iterator[Touch]:
         """Yield what these words touch."""
         return _PLANS[self.plan](loosely(words, self.options))
-
-
-def writes_second_operand(line: str) -> Touches:
-    """Return what a filter touches whose second operand is its output."""
-
-    def touches(words: Sequence[Word]) -> Iterator[Touch]:
-        operands = loosely(words, line).operands
-        for kind, word in zip(("read", "write"), operands, strict=False):
-            yield Touch("read" if kind == "read" else "write", word)
-
-    return touches

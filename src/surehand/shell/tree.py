@@ -54,15 +54,15 @@ def _inner(values: Iterable[object]) -> list[object]:
     ]
 
 
-def below(root: object) -> Iterator[Node]:
-    """Yield every node of a tree, the root first."""
+def below(root: object, leave_out: str = "") -> Iterator[Node]:
+    """Yield every node of a tree, the root first, but for those that lie under a key."""
     waiting: list[object] = [root]
     while waiting:
         each = waiting.pop()
         if isinstance(each, dict):
             mapping = cast(Node, each)
             yield mapping
-            waiting += _inner(mapping.values())
+            waiting += _inner(value for key, value in mapping.items() if key != leave_out)
         elif isinstance(each, list):
             waiting += cast("list[object]", each)
 
@@ -108,21 +108,11 @@ def doubtful_comment(tree: Node, source: str) -> bool:
 
 def hidden_expansion(tree: Node) -> bool:
     """Whether text that the parser took as plain holds an expansion to bash, as in `[[ x == @(a|$(command)) ]]`."""
-    waiting: list[object] = [tree]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(cast("list[object]", each))
-        if not isinstance(each, dict):
-            continue
-        node = cast(Node, each)
-        kind = node.get("Type")
-        if kind == "ExtGlob" and _EXPANDS.search(text(node, "Pattern")):
-            return True
-        if kind == "Lit" and _SUBSTITUTES.search(_ESCAPED.sub("", node.get("Value", ""))):
-            return True
-        waiting += _inner(value for key, value in node.items() if key != "Hdoc")  # its text may be quoted as a whole
-    return False
+    return any(
+        (node.get("Type") == "ExtGlob" and _EXPANDS.search(text(node, "Pattern")))
+        or (node.get("Type") == "Lit" and _SUBSTITUTES.search(_ESCAPED.sub("", node.get("Value", ""))))
+        for node in below(tree, leave_out="Hdoc")  # whose text may be quoted as a whole
+    )
 
 
 def lines(statements: list[Node]) -> Iterator[list[Node]]:

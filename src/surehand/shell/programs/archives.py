@@ -9,7 +9,7 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict, judge_words
 from surehand.shell.programs.record import Call, Form, Program, by_words, double_dashes, listing, own_options, refusing
-from surehand.shell.touches import Operands, Touch, loosely, writes_second_operand
+from surehand.shell.touches import Operands, Touch, loosely
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, scripts, value_of
 
@@ -211,7 +211,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("hexdump -n 16 -C README.md", "hexdump a.txt"), asks=("hexdump --output=out a.txt",)),
     Program("hd", kind="read", reads="-bcCdoxv -n: -s: * @read", runs=("hd a.txt",), asks=("hd --output=out a.txt",)),
     Program("xxd", heeds="own", kind="read", reads="-abeEipuC -c: -g: -l: -n: -o: -s: -R: @one", check=_judge_xxd,
-            touches=writes_second_operand("-abeEipurC -c: -g: -l: -n: -o: -s: -R:"), runs=("xxd -p f", "xxd -ps f"),
+            touches=Operands("through", "-abeEipurC -c: -g: -l: -n: -o: -s: -R:"), runs=("xxd -p f", "xxd -ps f"),
             asks=("xxd a b",)),
     Program("hexyl", forms=(Form("", "-n: -s: -c: --length: --skip: --bytes: --color: --border: @one"),),
             runs=("hexyl a.bin", "hexyl a.txt"), asks=("hexyl *.txt",)),

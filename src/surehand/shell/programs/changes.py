@@ -97,10 +97,10 @@ PROGRAMS: tuple[Program, ...] = (
             touches=Operands("patch", "-bcefNRstuvZ -B: -d: -D: -F: -g: -i: -o: -p: -r: -V: -Y: -z: --input: "
             "--output: --directory:"), runs=("patch --version",), asks=("patch a.txt",)),
     Program("split", heeds="own", version="--version --help",
-            touches=Operands("prefix", "-dexu -a: -b: -C: -l: -n: -t: --bytes: --lines: --filter:"),
+            touches=Operands("through", "-dexu -a: -b: -C: -l: -n: -t: --bytes: --lines: --filter:"),
             starts=scripts("--filter"), runs=("split --help", "split --version"),
             asks=("split -l 100 data.csv part_",)),
-    Program("csplit", touches=Operands("prefix", "-ksz -b: -f: -n:"), asks=("csplit f 1",)),
+    Program("csplit", touches=Operands("through", "-ksz -b: -f: -n:"), asks=("csplit f 1",)),
     Program("dd", heeds="own", version="--version --help", check=by_words(_judge_dd), touches=_dd_touches,
             run_by_others=True, runs=("dd --version", "dd if=a.txt bs=1 count=16 status=none"),
             asks=("dd if=a of=b", "dd of=b", "dd if=$X", "dd if=a.txt conv=notrunc of=a.txt")),

@@ -9,7 +9,7 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict, names
 from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
-from surehand.shell.touches import Touch, loosely, writes_second_operand
+from surehand.shell.touches import Operands, Touch, loosely
 from surehand.shell.word import Word
 from surehand.shell.wrappers import scripts
 
@@ -110,7 +110,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("uniq", heeds="own", kind="read",
             reads="-cdDiuz -f: -s: -w: -# --count --repeated --all-repeated? --group? --ignore-case --unique "
             "--skip-fields: --skip-chars: --check-chars: --zero-terminated @one",
-            touches=writes_second_operand("-cdDiuz -f: -s: -w: --skip-fields: --skip-chars: --check-chars:"),
+            touches=Operands("through", "-cdDiuz -f: -s: -w: --skip-fields: --skip-chars: --check-chars:"),
             keeps_lines=without("-c", "--count"), runs=("uniq -c a.txt", "uniq -c data.csv"), asks=("uniq - out",)),
     Program("cut", heeds="own", kind="read",
             reads="-b: -c: -d: -f: -nsz --bytes: --characters: --delimiter: --fields: --only-delimited --complement "
