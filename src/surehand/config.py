@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from surehand.core.errors import SettingsError
 from surehand.core.frozen import frozen
 from surehand.core.record import Record
-from surehand.core.settings import MODES, Settings, ToolSettings
+from surehand.core.settings import MODES, Settings, ToolSettings, WrongSettings, is_text
 from surehand.core.text import lazy_pattern
 from surehand.files.sanitize import visible
 from surehand.state import locations
@@ -109,8 +109,6 @@ def _parse_settings(sources: Sequence[_Source]) -> Settings:
 
 
 def _complaints(source: _Source) -> Iterator[str]:
-    from surehand.core.settings import WrongSettings  # lazy: settings_faults, 4 ms
-
     try:
         _parse_settings([source])
     except WrongSettings as wrong:
@@ -244,8 +242,6 @@ def _environment(variables: Mapping[str, str]) -> _Source:
 
 def parse_value(path: Path, text: str) -> Any:
     """Return what a variable or a word says: JSON where it is such, and the text itself where a text is wanted."""
-    from surehand.core.settings import is_text  # lazy: settings_faults, 4 ms
-
     if is_text(Settings, path):
         return text
     try:

@@ -20,7 +20,7 @@ from surehand.core.settings import ToolSettings
 from surehand.core.tool import Tool
 from surehand.engine.bus import LOGGED, Bus, at_levels, is_logged
 from surehand.engine.journal import Journal, read_past
-from surehand.engine.metrics import Metrics
+from surehand.engine.metrics import Metrics, MetricsStore
 from surehand.policy.policy import bypass_problem
 from surehand.policy.rule_files import find_misnamed
 from surehand.policy.trust import changed_since_trusted
@@ -191,8 +191,6 @@ class Listeners:
 
     def keep_metrics(self, path: str, metrics: Metrics) -> None:
         """Add what this process measures to what others have measured in this workspace."""
-        from surehand.engine.metrics import MetricsStore  # lazy: metrics_store, 3 ms
-
         store = MetricsStore(path)
 
         def save() -> None:
@@ -312,7 +310,7 @@ async def ask_model(
     on_text: Callable[[str], None] | None,
 ) -> Outcome:
     """Ask a model in the application's conversation; one that is opened for this is closed again."""
-    from surehand.agent.loop import OutputShape, ask_for  # lazy: structured, 3 ms; only where a model speaks
+    from surehand.agent.loop import OutputShape, ask_for  # lazy: loop, 90 ms; only where a model speaks
     from surehand.models import choose, make_limits, open_model  # lazy: models, 7 ms
 
     shape = OutputShape(output) if output is not None else None

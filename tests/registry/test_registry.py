@@ -122,6 +122,7 @@ def test_every_fault_of_a_definition_is_listed() -> None:
         *(({name: 5}, f"{name} must be callable, not int") for name in FUNCTIONS),
         ({"show_preview": "never"}, "show_preview must be 'offered', 'asked', 'always' or a function, not 'never'"),
         ({"where": "proces"}, "where must be 'loop', 'thread' or 'process', not 'proces'"),
+        ({"kind": "reed"}, "kind must be one of read, edit, delete, search, execute, fetch, think, other, not 'reed'"),
         ({"timeout_s": "5"}, "timeout_s must be a positive number of seconds, not '5'"),
         ({"effects": []}, "effects must be callable, not list"),
         ({"undo": "unsend"}, "undo must be callable, not str"),

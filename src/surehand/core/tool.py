@@ -68,6 +68,7 @@ Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
 Kind: TypeAlias = Literal["read", "edit", "delete", "search", "execute", "fetch", "think", "other"]
 """What a call does, for people: an editor shows it by a symbol. It decides nothing."""
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
 ShowPreview: TypeAlias = Literal["offered", "asked", "always"]
 
 

@@ -18,8 +18,9 @@ from surehand.core.names import full_name, name_problems
 from surehand.core.schema import schema_problems
 from surehand.core.session import Session
 from surehand.core.text import lazy_pattern
-from surehand.core.tool import Tool, ToolInfo
+from surehand.core.tool import KINDS, Tool, ToolInfo
 from surehand.registry.lifecycle import Lifecycle
+from surehand.registry.loading import import_problem
 
 _FUNCTIONS: Final = (
     "effects", "check", "preview", "undo", "check_permission", "resources", "depends_on", "initialize", "health_check",
@@ -370,6 +371,7 @@ def _has_no_options(tool: Tool) -> bool:
         and tool.depends_on is tool.initialize is tool.health_check is tool.close is tool.at_once is None
         and tool.check_at_once is tool.timeout_s is tool.where is tool.output_schema is None
         and tool.show_preview == "asked"
+        and tool.kind == "other"
         and not tool.aliases
     )
 
@@ -388,6 +390,8 @@ def _find_option_problems(tool: Tool) -> list[str]:
         found.append(f"timeout_s must be a positive number of seconds, not {timeout!r}")
     if tool.where not in (None, "loop", "thread", "process"):
         found.append(f"where must be 'loop', 'thread' or 'process', not {tool.where!r}")
+    if tool.kind not in KINDS:
+        found.append(f"kind must be one of {', '.join(KINDS)}, not {tool.kind!r}")
     if tool.show_preview not in ("offered", "asked", "always") and not callable(tool.show_preview):
         found.append(f"show_preview must be 'offered', 'asked', 'always' or a function, not {tool.show_preview!r}")
     if tool.pure and tool.read_only is not True:
@@ -395,8 +399,6 @@ def _find_option_problems(tool: Tool) -> list[str]:
     if tool.output_schema is not None:
         found += schema_problems(tool.output_schema, "output schema")
     if tool.where == "process":
-        from surehand.registry.loading import import_problem  # lazy: ast, 14 ms
-
         found += [problem] if (problem := import_problem(tool)) else []
     return found
 

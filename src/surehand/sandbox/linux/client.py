@@ -34,7 +34,7 @@ from surehand.sandbox.command import (
     SandboxFailure,
     start_failure,
 )
-from surehand.sandbox.linux import probe
+from surehand.sandbox.linux import probe, seccomp
 from surehand.sandbox.linux.launcher import messages
 from surehand.sandbox.profile import SandboxProfile
 
@@ -83,8 +83,6 @@ class Launcher:
 
     async def _introduce(self) -> None:
         os.makedirs(os.path.join(self.profile.private_dir, ".scratch"), mode=0o700, exist_ok=True)
-        from surehand.sandbox.linux import seccomp  # lazy: seccomp, 5 ms
-
         filters = {"seccomp": self.profile.contained and seccomp.supported()}
         content = in_memory(marshal.dumps(self.profile.encode() | filters))
         owner = os.pidfd_open(os.getpid())

@@ -6,6 +6,7 @@ import os
 from functools import lru_cache
 
 from surehand.sandbox.command import Abilities
+from surehand.sandbox.linux import landlock, seccomp
 
 _failed: list[str] = []
 
@@ -25,8 +26,6 @@ def forget_failures() -> None:
 @lru_cache(maxsize=1)
 def abilities() -> Abilities:
     """Return what can be expected here."""
-    from surehand.sandbox.linux import landlock, seccomp  # lazy: landlock, 7 ms
-
     why_not = _failed[0] if _failed else _forbidden()
     return Abilities(
         landlock=landlock.version(),
