@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import socket
 import stat
@@ -315,6 +316,25 @@ async def test_sockets_are_of_the_families_that_are_known(backend: str, tmp_path
         made = await app.call("Bash", {"command": "python3 families.py"})
     known = {"16"} if backend == "landlock" else {"1", "2", "10", "16"}
     assert set(made.data["stdout"].split()) == known
+
+
+async def test_no_limit_is_set_on_a_process_outside(backend: str, tmp_path: Path) -> None:
+    outside = subprocess.Popen(["sleep", "600"])
+    try:
+        before = resource.prlimit(outside.pid, resource.RLIMIT_NOFILE)
+        (tmp_path / "own.py").write_text("import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))\n")
+        (tmp_path / "other.py").write_text(
+            f"import resource\nresource.prlimit({outside.pid}, resource.RLIMIT_NOFILE, (9, 9))\n"
+        )
+        async with scratch_app(str(tmp_path)) as app:
+            own = await app.call("Bash", {"command": "python3 own.py"})
+            other = await app.call("Bash", {"command": "python3 other.py"})
+        assert own.data["exit_code"] == 0, own.output
+        assert other.data["exit_code"] != 0, backend
+        assert resource.prlimit(outside.pid, resource.RLIMIT_NOFILE) == before
+    finally:
+        outside.kill()
+        outside.wait()
 
 
 LASTING = """

@@ -24,7 +24,7 @@ _X86_64 = {
     "init_module": 175, "finit_module": 313, "delete_module": 176, "open_by_handle_at": 304, "swapon": 167,
     "swapoff": 168, "reboot": 169, "settimeofday": 164, "clock_settime": 227, "acct": 163, "quotactl": 179,
     "process_vm_writev": 311, "vhangup": 153, "iopl": 172, "ioperm": 173, "shmget": 29, "semget": 64, "msgget": 68,
-    "mq_open": 240,
+    "mq_open": 240, "prlimit64": 302,
 }
 _AARCH64 = {
     "truncate": 45, "fchmod": 52, "openat": 56, "mkdirat": 34, "mknodat": 33, "unlinkat": 35, "renameat": 38,
@@ -35,6 +35,7 @@ _AARCH64 = {
     "init_module": 105, "finit_module": 273, "delete_module": 106, "open_by_handle_at": 265, "swapon": 224,
     "swapoff": 225, "reboot": 142, "settimeofday": 170, "clock_settime": 112, "acct": 89, "quotactl": 60,
     "process_vm_writev": 271, "vhangup": 58, "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
+    "prlimit64": 261,
 }
 _NEW = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429,
@@ -218,6 +219,8 @@ def containing(*, network: bool, alone: bool) -> bytes:
         program.refuse_mode(name, flags, mode, bits, _ERRNO | _EPERM)
     if alone:
         program.refuse(_LASTING, _ERRNO | _ENOSYS)
+        # Of others too this takes a process's own user alone: a limit on their time or files ends the user's programs.
+        program.refuse_others("prlimit64", 0, [0], _ERRNO | _EPERM)
     # There are families that carry what others do under another number (AF_SMC, AF_RXRPC): these are known.
     families = [_AF_NETLINK, *([_AF_INET, _AF_INET6] if network or not alone else []), *([] if alone else [_AF_UNIX])]
     program.refuse_others("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
