@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, cast
 
 from surehand.core.call import Text, ToolError, ToolResult, truncate_middle
@@ -235,20 +236,23 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
     """Make a tool from a server's entry in `tools/list`."""
     server, own_name = connection.name, str(told["name"])
     name = full_name(server, own_name)
-    said = definition(told, connection.server.fingerprint)
     hints: Mapping[str, Any] = told.get("annotations") or {}
     promised = ForeignArguments(told["outputSchema"]) if told.get("outputSchema") else None
     description = visible(str(told.get("description") or f"{own_name}, a tool of the MCP server {server}."))
 
+    @cache
+    def said() -> str:
+        return definition(told, connection.server.fingerprint)
+
     def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
         del args, ctx
-        changed = approved.change(name, said)
+        changed = approved.change(name, said())
         call = RemoteCall(server, own_name)
         return [call, Unreadable("it describes itself differently since it was approved")] if changed else [call]
 
     def preview(args: Any, ctx: ToolContext) -> Preview:
         del args, ctx
-        changed = approved.change(name, said)
+        changed = approved.change(name, said())
         text = (
             f"{own_name} of the MCP server {server} ({visible(connection.server.where, lines=False)}) says of itself:\n"
         )
@@ -256,7 +260,7 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
         return Preview(f"{warning}{text}{description}", diff=f"{warning}{visible(changed)}" if changed else "")
 
     async def run(args: Any, ctx: ToolContext) -> ToolResult:
-        approved.approve(name, said)
+        approved.approve(name, said())
         try:
             shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
         finally:
@@ -355,7 +359,9 @@ def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailu
 def definition(tool: Mapping[str, Any], fingerprint: str) -> str:
     """Return a tool's whole description and how its server is reached, as text that can be compared."""
     told = {key: tool[key] for key in _TOLD if tool.get(key) is not None}
-    return json.dumps({**told, "server": fingerprint}, indent=1, sort_keys=True, ensure_ascii=False)
+    return json.dumps(
+        {**told, "server": fingerprint}, sort_keys=True, ensure_ascii=False
+    )  # indented it takes 15 times as long
 
 
 class Approved:
@@ -372,7 +378,7 @@ class Approved:
             return ""
         from difflib import unified_diff
 
-        lines = unified_diff(before.splitlines(), now.splitlines(), "as approved", "as it is now", lineterm="", n=1)
+        lines = unified_diff(_lay_out(before), _lay_out(now), "as approved", "as it is now", lineterm="", n=1)
         return "\n".join(lines)
 
     def approve(self, name: str, now: str) -> None:
@@ -393,6 +399,14 @@ class Approved:
         locations.private_dir(os.path.dirname(path))
         merged = {**_read(path), **known}  # another process may have added to it
         write_private_json(path, merged)
+
+
+def _lay_out(text: str) -> list[str]:
+    """Return the lines of a definition as a person reads it; the text itself where the file holds another."""
+    try:
+        return json.dumps(json.loads(text), indent=1, ensure_ascii=False).splitlines()
+    except (ValueError, TypeError):
+        return str(text).splitlines()
 
 
 def _read(path: str) -> dict[str, str]:
