@@ -145,7 +145,7 @@ class History(Store):
         try:
             with self.transaction():
                 self.log.confirm([pending.id])
-                if change := self.log.get(pending.id):
+                if change := self.log.get(pending.id, with_files=False):
                     self.log.update_reversed(change)
         except ToolFailure as problem:
             return f"it is made, and will be confirmed in the history later: {problem}"
@@ -192,7 +192,7 @@ class History(Store):
         `change_id` is the change of files that the call has made too: one undo takes back both.
         """
         with self.transaction():
-            if change_id and self.log.get(change_id) is not None:
+            if change_id and self.log.get(change_id, with_files=False) is not None:
                 self.log.set_compensation(change_id, compensation)
                 return change_id
             return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
@@ -212,11 +212,11 @@ class History(Store):
         the redo's id.
         """
         with self.transaction():
-            taken_back = self.log.select(PARTIAL_UNDOS, ())
+            taken_back = self.log.select(PARTIAL_UNDOS, (), with_files=False)
             done = [each.id for each in taken_back if CALL_MADE in each.parts.get(change_id, ())] + [*undos]
             self.log.set_state(done, "undone")
             redo = redo or self.log.add(replace(_entry(who, (), "redo", (), ""), state="done"))
-            before = self.log.get(redo)
+            before = self.log.get(redo, with_files=False)
             self.log.set_about(redo, (*(before.about if before else ()), *done, *([made] if made else [])))
         return redo
 

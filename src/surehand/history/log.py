@@ -260,7 +260,7 @@ class Log:
         taken = self.partial_undos()
         if change.kind == "redo":
             self.set_state(change.about, "undone")
-            for undo in filter(None, map(self.get, change.about)):
+            for undo in filter(None, (self.get(id, with_files=False) for id in change.about)):
                 # What a call took back comes back by making the original call again, as a change of its own.
                 self.set_state([id for id in undo.about if CALL_MADE not in taken.get(id, ())], "done")
             return
@@ -272,7 +272,7 @@ class Log:
     def partial_undos(self) -> dict[str, set[str]]:
         """Return, by change, the paths of it that undos have taken back without the rest of it."""
         taken: dict[str, set[str]] = {}
-        for undo in self.select(PARTIAL_UNDOS, ()):
+        for undo in self.select(PARTIAL_UNDOS, (), with_files=False):
             for id, paths in undo.parts.items():
                 taken.setdefault(id, set()).update(paths)
         return taken
@@ -292,12 +292,11 @@ class Log:
         """Take changes out of the log."""
         self._database.executemany("DELETE FROM change WHERE number=?", [(int(id),) for id in ids])
 
-    def get(self, id: str) -> Change | None:
-        """Return a change by its id."""
+    def get(self, id: str, *, with_files: bool = True) -> Change | None:
+        """Return a change by its id; its files, of which there may be very many, only where they are wanted."""
         if not (id.isascii() and id.isdecimal() and len(id) < 18):
             return None
-        row = self._database.execute(f"SELECT {_COLUMNS} FROM change WHERE number=?", (int(id),)).fetchone()
-        return _change(row) if row else None
+        return next(iter(self.select("number = ?", (int(id),), with_files=with_files)), None)
 
     def intents(self) -> list[Change]:
         """Return what was begun and not confirmed, oldest first."""
@@ -305,11 +304,18 @@ class Log:
         return sorted(found + self.select(f"state = 'intent' AND {of_kind('undo')}", ()), key=lambda each: each.number)
 
     def select(
-        self, condition: str, values: Sequence[Any], *, limit: int = -1, oldest_first: bool = False
+        self,
+        condition: str,
+        values: Sequence[Any],
+        *,
+        limit: int = -1,
+        oldest_first: bool = False,
+        with_files: bool = True,
     ) -> list[Change]:
         """Return the changes that meet a condition, newest first unless said otherwise."""
         order = "ASC" if oldest_first else "DESC"
-        query = f"SELECT {_COLUMNS} FROM change WHERE {condition} ORDER BY number {order} LIMIT ?"
+        columns = _COLUMNS if with_files else _COLUMNS.replace(" files,", " '[]',")
+        query = f"SELECT {columns} FROM change WHERE {condition} ORDER BY number {order} LIMIT ?"
         return [_change(row) for row in self._database.execute(query, (*values, limit))]
 
     def count(self) -> int:
@@ -403,7 +409,7 @@ def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int, why: str)
     while store.total() > limit_bytes * PRUNED_SHARE:
         # An eighth at a time; the newest stays, so that numbers are never given twice.
         count = log.count()
-        oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True)
+        oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True, with_files=False)
         if count <= 1 or not oldest:
             break
         log.remove([each.id for each in oldest])
