@@ -141,7 +141,7 @@ PROGRAMS: tuple[Program, ...] = (
     # With -g, which gives the pattern, all its operands are folders.
     Program("ag", kind="search",
             forms=(Form("", _AG + "-g: @walk", needs=("-g",)), Form("", _AG + "@pattern_or_files")),
-            version="--version --help", exit_1_means_no=True, runs=("ag -l main", "ag --py TODO src", "ag -g py src"),
+            version="--version --help -V", exit_1_means_no=True, runs=("ag -l main", "ag -V", "ag -g py src"),
             asks=("ag --pager=./x foo", "ag -g passwd /etc")),
     # A project's `.ackrc` may not name a pager or an output, of which ack would make code.
     Program("ack", kind="search",
@@ -158,7 +158,7 @@ PROGRAMS: tuple[Program, ...] = (
             lists_paths=_lists_with_fd, runs=("fd -d 2", "fd -t f", "fd -e py -x wc -l", "fd -X head -n 1 {}"),
             asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}",
                   'fd -x echo "$X" -X rm')),
-    Program("locate", kind="search", version="--version --help", runs=("locate --version",),
+    Program("locate", kind="search", version="--version --help -V", runs=("locate --version",),
             asks=("locate app.py",)),  # it knows the names of everybody's files
     Program("which", heeds="own", kind="search",
             reads="-as --all --skip-alias --skip-functions --skip-dot --skip-tilde --tty-only * @text",
