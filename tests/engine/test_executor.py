@@ -827,3 +827,23 @@ async def test_a_tool_says_when_its_preview_is_shown(tmp_path: Path, shown: Any,
     assert [question.preview.text if question.preview else "" for question in questions] == asked * (
         2 if shown == "always" else 1
     )
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_a_tool_that_is_first_called_is_imported_beside_the_loop(tmp_path: Path, many: bool) -> None:
+    loaded: list[threading.Thread] = []
+
+    def load() -> Tool:
+        loaded.append(threading.current_thread())
+        return echo
+
+    async with Surehand(tmp_path, builtin=False) as app:
+        app.registry.register_lazy(echo.info(), load)
+        calls = [ToolCall("echo", {"text": "x"}) for _ in range(3)]
+        if many:
+            results = await app.run_calls(calls)
+        else:
+            results = await asyncio.gather(*(app.call(call.name, call.args) for call in calls))
+    assert [result.output for result in results] == ["x"] * 3
+    assert len(loaded) == 1
+    assert loaded[0] is not threading.current_thread()

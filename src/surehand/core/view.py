@@ -115,6 +115,15 @@ class Selection:
             self._refresh()
         return self._tools.get(name) or self._look_up(name)
 
+    def at_hand(self, name: str) -> Tool | None:
+        """Return the same without loading it, which imports a module and takes up to a tenth of a second."""
+        if self._version != self.source.version:
+            self._refresh()
+        tool = self._tools.get(name)
+        if tool is None and (real := self._find(name)) is not None and hasattr(self.source.card(real), "run"):
+            return self._look_up(name)
+        return tool
+
     def names(self) -> list[str]:
         """Return the names of all tools that may be called."""
         return list(self._current())
@@ -296,14 +305,17 @@ class Selection:
         return [info for name in names if (info := self.source.info(name, self.session)) is not None]
 
     def _look_up(self, name: str) -> Tool | None:
-        # A model cannot write a dot: where `time.now` is called `time_now_0fa1a43b` for it, many write `time_now`.
-        real = self.source.resolve(name) or meant_by(name, self._names)
-        if real is None or real not in self._names:
-            return None
-        tool = self.source.get(real)
+        real = self._find(name)
+        tool = None if real is None else self.source.get(real)
         if tool is not None:
             self._tools[name] = tool
         return tool
+
+    def _find(self, name: str) -> str | None:
+        """Return the name of the tool of this selection that a name means."""
+        # A model cannot write a dot: where `time.now` is called `time_now_0fa1a43b` for it, many write `time_now`.
+        real = self.source.resolve(name) or meant_by(name, self._current())
+        return real if real in self._current() else None
 
     def _refresh(self) -> None:
         names = dict.fromkeys(self.source)

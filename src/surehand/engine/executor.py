@@ -151,7 +151,7 @@ class Executor:
         try:
             if self._turns.is_over():
                 await self._turns.wait()
-            tool = view.get(call.name) or await self._seek_tool(call, view)
+            tool = view.at_hand(call.name) or await self._find_tool(call, view)
             name = tool.name
             # Held from here on: a tool that takes the name while this call is asked about is another life.
             life = self.lifecycle.life(name)
@@ -209,7 +209,7 @@ class Executor:
 
     async def _dry_run(self, call: ToolCall, session: Session, view: View) -> ToolResult:
         try:
-            tool = view.get(call.name) or await self._seek_tool(call, view)
+            tool = view.at_hand(call.name) or await self._find_tool(call, view)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             ctx = self._make_context(call, tool, session)
@@ -247,7 +247,7 @@ class Executor:
             return None
         caller = self.underway.begin()
         try:
-            tool = view.get(call.name) or await self._seek_tool(call, view)
+            tool = view.at_hand(call.name) or await self._find_tool(call, view)
             if not self._is_ready(tool, session):
                 await self.readiness.make_ready(tool, session)
             if self.extensions.active:
@@ -308,8 +308,10 @@ class Executor:
 
     # -- the steps -----------------------------------------------------------------------------------------------
 
-    async def _seek_tool(self, call: ToolCall, view: View) -> Tool:
-        """Look for a tool where tools come from when they are first wanted."""
+    async def _find_tool(self, call: ToolCall, view: View) -> Tool:
+        """Load a tool that is first wanted, in a thread: its import holds up nobody else; or look for it elsewhere."""
+        if (tool := await self.workers.submit(partial(view.get, call.name))) is not None:
+            return tool
         if self.seek is not None and not view.hides(call.name):
             await self.seek(call.name)
         return self._resolve(call, view)

@@ -248,12 +248,9 @@ class _Runner:
 
 
 def has_blocking_facts(call: ToolCall, view: View) -> bool:
-    """Say whether finding out about a call (`is_safe`) may start a process or read a disk."""
-    try:
-        tool = view.get(call.name)
-    except ToolFailure:
-        return False
-    return tool is not None and tool.facts_block
+    """Say whether finding out about a call (`is_safe`) may import its tool, start a process or read a disk."""
+    tool = view.at_hand(call.name)
+    return tool is None or tool.facts_block
 
 
 def _cancelled_itself(call: ToolCall) -> ToolResult:

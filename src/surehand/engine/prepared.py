@@ -34,6 +34,10 @@ class View(Protocol):
         """Return a tool that the session may call."""
         ...
 
+    def at_hand(self, name: str) -> Tool | None:
+        """Return the same without importing its module."""
+        ...
+
     def names(self) -> list[str]:
         """Return the names of the tools that the session sees."""
         ...

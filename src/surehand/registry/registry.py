@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import RLock
 from typing import Any, Final, Protocol
 
 from surehand.core.errors import RegistrationError, ToolFailure
@@ -27,6 +28,10 @@ _FUNCTIONS: Final = (
     "close", "at_once", "check_at_once",
 )  # fmt: skip
 _FLAGS: Final = ("read_only", "concurrency_safe")
+
+
+_LOADING: Final = RLock()
+"""Two calls that first want a tool at once, each in its thread, get the same."""
 
 
 class _Entry:
@@ -314,7 +319,8 @@ def _in_module(tool: Tool, module: str, version: str | None) -> Tool:
 def _load_entry(entry: _Entry) -> Tool:
     assert entry.load is not None
     try:
-        entry.tool = entry.load()
+        with _LOADING:
+            entry.tool = entry.tool or entry.load()
     except Exception as problem:  # whatever a module does while it is imported, the other tools go on
         name = entry.info.name if entry.info else "this tool"
         said = str(problem) if isinstance(problem, ImportError) else f"{type(problem).__name__}: {problem}"
