@@ -92,11 +92,17 @@ def test_no_page_names_a_path_of_a_developers_machine() -> None:
 
 
 def test_every_decision_has_a_number_of_its_own_that_its_title_repeats() -> None:
-    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     numbers = [page.name.partition("-")[0] for page in pages]
     assert [number for number in set(numbers) if numbers.count(number) > 1] == []
     titles = {page.name: page.read_text().partition("\n")[0] for page in pages}
     assert [name for name, title in titles.items() if name.partition("-")[0] not in title] == []
+
+
+def test_every_decision_is_found_by_its_subject() -> None:
+    folder = ROOT / "docs" / "decisions"
+    named = re.findall(r"\((\d[\w-]+\.md)\)", (folder / "index.md").read_text())
+    assert sorted(named) == sorted(page.name for page in folder.glob("[0-9]*.md")), "docs/decisions/index.md"
 
 
 def test_the_changelog_has_one_short_line_a_change_under_the_three_headings() -> None:
