@@ -105,6 +105,13 @@ def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
             yield Started((value_of(word),), below=(".",))
 
 
+def _judge_locate(call: Call) -> Verdict:
+    """Judge `locate`, whose database has the names of everybody's files."""
+    verdict = call.judge_options(call.words)
+    verdict.reads = (Word("/"),)
+    return verdict
+
+
 def _lists_with_fd(call: Call) -> bool:
     own, runs = _split_fd(call.words)
     return not runs and not options.parse(own, options.flags(call.program.reads)).has("-l", "--list-details")
@@ -158,8 +165,10 @@ PROGRAMS: tuple[Program, ...] = (
             lists_paths=_lists_with_fd, runs=("fd -d 2", "fd -t f", "fd -e py -x wc -l", "fd -X head -n 1 {}"),
             asks=("fd -e tmp -X rm", "fd -x uniq {} x", "fd -X uniq", "fd -x sort", "fd --exec=ls", "fd -x cat {/}",
                   'fd -x echo "$X" -X rm')),
-    Program("locate", kind="search", version="--version --help -V", runs=("locate --version",),
-            asks=("locate app.py",)),  # it knows the names of everybody's files
+    Program("locate", kind="search",
+            reads="-AbceiLlnqrSw0 -l: -n: -r: --basename --count --existing --ignore-case --limit: --regex "
+            "--wholename @text", check=_judge_locate, runs=("locate --version",),
+            asks=("locate app.py", "locate --output=out a.txt")),
     Program("which", heeds="own", kind="search",
             reads="-as --all --skip-alias --skip-functions --skip-dot --skip-tilde --tty-only * @text",
             exit_1_means_no=True, runs=("which -a node", "which -a python"), asks=("which --output=out a.txt",)),
