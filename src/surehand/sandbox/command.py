@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+
+if TYPE_CHECKING:
+    import asyncio
 
 TERM_S: Final = 5.0
 """How long a command may take to end after SIGTERM."""
@@ -118,6 +120,8 @@ class CommandRun:
     """One command under way; a sandbox says how it is signalled, and calls `set_ended` when it has ended."""
 
     def __init__(self) -> None:
+        import asyncio  # lazy: asyncio, 30 ms; who lists tools runs no command
+
         self.stopped = ""
         self.waiting = ""
         """The program that waits for somebody to type, while one does."""
@@ -153,6 +157,8 @@ class CommandRun:
 
     async def finish(self, timeout_s: float | None = None) -> Ended:
         """Wait for the end; at the time-out, or when cancelled, bring it about."""
+        import asyncio  # lazy: asyncio, 30 ms
+
         if timeout_s is not None:
             self._timers.append(self._loop.call_later(timeout_s, self.stop, "timeout"))
         try:
