@@ -15,6 +15,7 @@ from tests.users import USERS, somebody
 from surehand import Settings, Surehand
 from surehand.core.call import ToolResult
 from surehand.history.history import HISTORY
+from surehand.policy.approval import Answer, Question
 from surehand.search.ignore_files import KeptFiles
 from surehand.testing import Says, scratch_app
 from surehand.tools.history import moment
@@ -442,3 +443,40 @@ def test_an_undo_says_that_a_file_cannot_be_read_and_other_changes_are_undone() 
             "1",
             "0",
         ]
+
+
+async def test_a_workspace_that_was_moved_away_costs_no_undo(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    async with scratch_app(workspace, mode="accept-edits", allow=["Undo"]) as app:
+        await write(app, "a.txt")
+        workspace.rename(tmp_path / "elsewhere")
+        assert "no longer exists" in (await app.undo()).output
+        (tmp_path / "elsewhere").rename(workspace)
+        assert (await app.undo()).ok
+    assert files(workspace) == set()
+
+
+async def test_of_two_undos_at_once_one_takes_the_change_back(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    other = Surehand(workspace, session="work", allow=["Undo"], settings=Settings(), plugins=False)
+
+    class UndoesMeanwhile:
+        async def ask(self, question: Question) -> Answer:
+            assert question.tool != "Undo" or (await other.undo()).ok
+            return Answer("once")
+
+    async with (
+        other,
+        Surehand(
+            workspace,
+            session="work",
+            approver=UndoesMeanwhile(),
+            settings=Settings(),
+            plugins=False,
+        ) as app,
+    ):
+        await write(app, "a.txt")
+        assert "somebody else has undone" in (await app.undo()).output
+        assert [each.kind for each in app.session.keep(HISTORY).changes()] == ["undo", "change"]

@@ -220,10 +220,10 @@ class History(Store):
             self.log.set_about(redo, (*(before.about if before else ()), *done, *([made] if made else [])))
         return redo
 
-    def change(self, id: str) -> Change | None:
+    def change(self, id: str, *, with_files: bool = True) -> Change | None:
         """Return a change by its id."""
         with self._hold_to_read():
-            return self.log.get(id)
+            return self.log.get(id, with_files=with_files)
 
     def begun(self) -> list[Change]:
         """Return the changes that are begun and not confirmed, oldest first."""

@@ -531,6 +531,15 @@ def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force
     """Do what the plan says, under the locks of all its folders."""
 
     def last_look() -> None:
+        for id in plan.about:
+            change = history.change(id, with_files=False)
+            if change is None or change.state != "done":
+                word = "undone" if plan.kind == "undo" else "redone"
+                raise ToolFailure(
+                    f"somebody else has {word} {id} meanwhile; nothing was done",
+                    code="precondition_failed",
+                    hint=_LISTED,
+                )
         check(history, plan, roots_of, force=force)
 
     return _steps(history, plan, roots_of).carry_out(who, last_look, kind=plan.kind, about=plan.about, parts=plan.parts)

@@ -21,7 +21,7 @@ from surehand.core.record import Args, Field
 from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
-from surehand.files.paths import readable_roots
+from surehand.files.paths import readable_roots, workspace_failure
 from surehand.history import undo
 from surehand.history.history import HISTORY, History
 from surehand.history.recovery import recover_interrupted
@@ -224,6 +224,8 @@ def resources(args: Any, ctx: ToolContext) -> list[str]:
 def check(args: Any, ctx: ToolContext) -> None:
     """Raise the first precondition that does not hold."""
     plan = _plan(args, ctx)
+    if plan.steps and not os.path.isdir(ctx.session.workspace):  # moved, perhaps: its files are not as wanted but away
+        raise workspace_failure(ctx.session.workspace)
     undo.check(ctx.session.keep(HISTORY), plan, _roots(ctx), force=args.force)
 
 
