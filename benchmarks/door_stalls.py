@@ -1,10 +1,12 @@
-"""How long the event loop is held: every tool with arguments of 1 MB, and a thousand calls at once."""
+"""How long the event loop is held: every tool with arguments of 1 MB, a thousand calls at once, ten thousand files."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+from benchmarks.door_shell import fill_folder
 from benchmarks.harness import Harness
 from benchmarks.public_door import Door, door, scratch
 
@@ -12,6 +14,7 @@ LARGE = 1_000_000
 WORST = 5
 """Tools shown: those that held it longest."""
 AT_ONCE = 1000
+FILES = 10_000
 LEFT_OUT = ("Agent", "AskUserQuestion", "WebSearch")
 """They wait for a model, a person or a network."""
 
@@ -33,6 +36,7 @@ def rows(harness: Harness) -> None:
             harness.fact("loop held, arguments of 1 MB", name, wall * 1000, "<= 50", f"ms, {cpu * 1000:.0f} of CPU")
         harness.fact("loop held, arguments of 1 MB", f"each of the other {len(worst) - WORST} tools less", 0.0)
         _at_once(harness, app, str(folder))
+        _many_files(harness, app, folder)
 
 
 def _large_arguments(app: Door, name: str, path: str) -> list[dict[str, Any]]:
@@ -69,3 +73,21 @@ def _at_once(harness: Harness, app: Door, folder: str) -> None:
         gap = app.stall(all_at_once)
         label = f"{len(many):,} x {name}"
         harness.fact("loop held, calls at once", label, gap * 1000, "<= 50", f"ms, {app.held_cpu_s * 1000:.0f} of CPU")
+
+
+def _many_files(harness: Harness, app: Door, folder: Path) -> None:
+    """Commands that change many files, while what they changed is recorded, and the undo of one."""
+    count = FILES // 10 if harness.quick else FILES
+    app.call("Bash", command="echo first > first.txt")  # the first of each imports what it needs
+    app.call("Undo")
+    fill_folder(folder / "many", count)
+    jobs: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("append", "Bash", {"command": "for f in many/*/*; do echo more >> $f; done"}),
+        ("rm -rf", "Bash", {"command": "rm -rf many"}),
+        ("Undo of it", "Undo", {}),
+    )
+    for label, name, args in jobs:
+        gap = app.stall(lambda name=name, args=args: app.app.call(name, args))
+        note = f"ms, {app.held_cpu_s * 1000:.0f} of CPU"
+        harness.fact(f"loop held, {count:,} files", label, gap * 1000, "<= 50", note)
+    assert len(list((folder / "many").glob("*/*"))) == count, "the undo brought back all"
