@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.commands import session as commands
+from surehand.sandbox import profile
 from surehand.testing import Says
 
 
@@ -65,3 +67,20 @@ async def test_a_sandbox_with_a_command_in_the_background_is_not_at_rest(
         said = await app.call("TaskOutput", {"id": started.data["task_id"]})
         assert said.data["status"] == "in_progress"
         assert said.output.count("tick") == 3
+
+
+async def test_the_folders_of_secrets_are_walked_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[threading.Thread] = []
+
+    def walk(*folders: Any, **options: Any) -> Any:
+        walked.append(threading.current_thread())
+        return profile.closed_profile(*folders, **options)
+
+    monkeypatch.setattr("surehand.commands.session.closed_profile", walk)
+    async with Surehand(tmp_path) as app:
+        result = await app.call("Bash", {"command": "echo hello"})
+    assert result.ok, result.output
+    assert walked
+    assert threading.current_thread() not in walked

@@ -216,9 +216,8 @@ class Shells:
         if not protocol.abilities().private_view:
             return None
         try:
-            self._dry_run_runner = await protocol.choose().start(
-                replace_values(self.closed_profile(private_view=True), network=False)
-            )
+            profile = replace_values(await self.make_profile(private_view=True), network=False)
+            self._dry_run_runner = await protocol.choose().start(profile)
         except SandboxFailure as failure:
             protocol.choose().note_failure(str(failure))
             return None
@@ -282,7 +281,7 @@ class Shells:
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
         cache = locations.server_cache(self.session.workspace)
-        profile = self.closed_profile(private_view=protocol.abilities().private_view)
+        profile = await self.make_profile(private_view=protocol.abilities().private_view)
         launcher = await self._launch(replace_values(profile, network=True, writable=(*profile.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
@@ -298,11 +297,9 @@ class Shells:
             if known is not None:
                 self._retired.append(known)
             await self._close_idle()
-            able = protocol.abilities().private_view
-            profile = self.closed_profile(private_view=able, shown=shown)
-            self._for_tools[key] = known = await self._launch(
-                replace_values(profile, network=profile.network or network)
-            )
+            profile = await self.make_profile(private_view=protocol.abilities().private_view, shown=shown)
+            profile = replace_values(profile, network=profile.network or network)
+            self._for_tools[key] = known = await self._launch(profile)
         return known
 
     def _put_off_rest(self) -> None:
@@ -394,7 +391,7 @@ class Shells:
                 )
             launcher = await self._launch_open()
         self._folders, self._outdated = launcher.profile.folders, False
-        self._tracked = _sizes_and_times(self._find_tracked(launcher.profile))
+        self._tracked = _sizes_and_times(await asyncio.to_thread(self._find_tracked, launcher.profile))
         self._note(launcher)
         if weaker := describe_weakness(launcher):
             self._warning = weaker
@@ -416,12 +413,12 @@ class Shells:
         abilities = protocol.abilities()
         if abilities.private_view:
             try:
-                return await protocol.choose().start(self.closed_profile(private_view=True))
+                return await protocol.choose().start(await self.make_profile(private_view=True))
             except SandboxFailure as failure:
                 protocol.choose().note_failure(str(failure))
         if not protocol.abilities().enough:
             return None
-        return await self._launch(self.closed_profile(private_view=False))
+        return await self._launch(await self.make_profile(private_view=False))
 
     async def _launch(self, profile: SandboxProfile) -> Runner:
         try:
@@ -446,14 +443,18 @@ class Shells:
             return self._for_git[1]
         if self._for_git is not None:
             self._retired.append(self._for_git[1])
-        self._for_git = secrets, await self._launch(self.closed_profile(private_view=True, uncovered=secrets))
+        self._for_git = secrets, await self._launch(await self.make_profile(private_view=True, uncovered=secrets))
         return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
         """Return a launcher of the caller's own for git, which may write in further folders."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return await self._launch_open()
-        return await self._launch(self.closed_profile(private_view=protocol.abilities().private_view, also=also))
+        return await self._launch(await self.make_profile(private_view=protocol.abilities().private_view, also=also))
+
+    async def make_profile(self, **options: Any) -> SandboxProfile:
+        """Return `closed_profile` from a thread: it walks the folders in which secrets may lie."""
+        return await asyncio.to_thread(self.closed_profile, **options)
 
     def closed_profile(
         self, *, private_view: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
