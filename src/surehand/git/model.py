@@ -315,7 +315,7 @@ _VALUES: Final[dict[str, str]] = {
 _SCHEMES: Final = frozenset({"file", "git", "git+ssh", "http", "https", "ssh", "ssh+git"})
 
 # Settings that name programs or files which a command that only looks has no use for: it never edits, signs or pages,
-# and the hooks and monitors of the repository itself are switched off for it (`reads.py`).
+# and the hooks and monitors of the repository itself are switched off for it (`git.config`).
 _UNUSED_BY_READS: Final = (
     "core.editor core.pager pager.* sequence.editor core.hooksPath commit.template commit.verbose commit.gpgSign "
     "tag.gpgSign tag.forceSignAnnotated user.signingKey push.gpgSign push.pushOption push.recurseSubmodules gpg.format "

@@ -1,4 +1,4 @@
-"""Rules: `allow`, `ask` or `deny`, and what they are about.
+"""Rules: `allow`, `ask` or `deny`, what they are about, and the records of a judgement (`Request`, `Decision`).
 
     Read(src/**)  Edit(./docs/**)          every read or write effect on such a path, whichever tool has it
     Bash(git status:*)                     every simple command with such words

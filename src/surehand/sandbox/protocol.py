@@ -12,8 +12,7 @@ its system's folders to `profile.py`, and says what it can in `Abilities`, where
 
 - `private_view` for: secrets are hidden, read-only paths stay so, and a dry run may stand in the workspace's place,
 - `seccomp` for: what a command changes is recorded (else the runner's `records` is False),
-- `other_mechanism` for: this mechanism confines writes and blocks the network.
-
+- `other_mechanism` for: this mechanism confines writes and blocks the network,
 - `overlay` for: a dry run needs no copy.
 
 `keeps_shell` is False unless a shell can live on between calls as the client of `linux` keeps one. A runner that
