@@ -847,3 +847,26 @@ async def test_a_tool_that_is_first_called_is_imported_beside_the_loop(tmp_path:
     assert [result.output for result in results] == ["x"] * 3
     assert len(loaded) == 1
     assert loaded[0] is not threading.current_thread()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_tool_that_goes_while_it_is_imported_is_not_called(tmp_path: Path, replaced: bool) -> None:
+    @tool(name="echo", read_only=True)
+    def new(text: str) -> str:
+        "Say something else."
+        return "the new one"
+
+    async with Surehand(tmp_path, builtin=False) as app:
+
+        def load() -> Tool:  # in a thread, while the loop goes on
+            app.registry.unregister("echo")
+            if replaced:
+                app.registry.register(new)
+            assert app.session.selection is not None
+            assert len(app.session.selection) == replaced
+            return echo
+
+        app.registry.register_lazy(echo.info(), load)
+        for _ in range(2):
+            result = await app.call("echo", {"text": "the old one"})
+            assert result.data == ("the new one" if replaced else None)

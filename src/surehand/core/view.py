@@ -305,10 +305,11 @@ class Selection:
         return [info for name in names if (info := self.source.info(name, self.session)) is not None]
 
     def _look_up(self, name: str) -> Tool | None:
+        tools = self._tools  # those of now: a tool that takes the name while this one is imported replaces them
         real = self._find(name)
         tool = None if real is None else self.source.get(real)
         if tool is not None:
-            self._tools[name] = tool
+            tools[name] = tool
         return tool
 
     def _find(self, name: str) -> str | None:
@@ -318,6 +319,7 @@ class Selection:
         return real if real in self._current() else None
 
     def _refresh(self) -> None:
+        version = self.source.version  # first: in a thread, tools may come and go meanwhile
         names = dict.fromkeys(self.source)
         if self.parent is not None:
             bound = set(self.parent.names())
@@ -328,7 +330,7 @@ class Selection:
         if self.deny:
             denied = matching(self.source, self.deny)
             names = {name: None for name in names if name not in denied}
-        self._names, self._tools, self._plain, self._version = names, {}, None, self.source.version
+        self._names, self._tools, self._plain, self._version = names, {}, None, version
 
 
 def matching(source: Source, patterns: Iterable[str]) -> set[str]:

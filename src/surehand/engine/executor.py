@@ -310,7 +310,8 @@ class Executor:
 
     async def _find_tool(self, call: ToolCall, view: View) -> Tool:
         """Load a tool that is first wanted, in a thread: its import holds up nobody else; or look for it elsewhere."""
-        if (tool := await self.workers.submit(partial(view.get, call.name))) is not None:
+        await self.workers.submit(partial(view.get, call.name))
+        if (tool := view.at_hand(call.name)) is not None:  # not what was loaded, if it was replaced since
             return tool
         if self.seek is not None and not view.hides(call.name):
             await self.seek(call.name)
