@@ -39,6 +39,7 @@ CASES: list[tuple[str, Effect]] = [
     ("ag -g foo src", ReadPath("/work/space/src", recursive=True)),
     ("grep -d recurse x src", ReadPath("/work/space/src", recursive=True)),
     ("grep --directories=recurse x src", ReadPath("/work/space/src", recursive=True)),
+    ("python3 -m tabnanny src", ReadPath("/work/space/src", recursive=True)),
     ("find /etc -name x", ReadPath("/etc", recursive=True)),
     ("find / -name x -exec cat {} +", ReadPath("/", recursive=True)),
     ("ls", ReadPath("/work/space")),

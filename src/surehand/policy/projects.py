@@ -36,13 +36,23 @@ _PINS: dict[str, tuple[str, str]] = {
     ".php-version": (r"php", "/"),
     ".perl-version": (r"perl", "/"),
     ".lua-version": (r"lua", "/"),
+    ".terraform-version": (r"terraform", "/"),
+    ".opentofu-version": (r"tofu", "/"),
     ".tool-versions": (r".*", r"\bpath:"),
     "mise.toml": (r".*", r"path:|\\u"),
     ".mise.toml": (r".*", r"path:|\\u"),
 }
 # The manifests and settings a program reads in its folder and above, none of which may be a link that leads out.
 _SETTINGS: dict[str, tuple[str, ...]] = {
-    "cargo": ("Cargo.toml", ".cargo/config", ".cargo/config.toml", "rust-toolchain", "rust-toolchain.toml"),
+    "cargo": (
+        "Cargo.toml",
+        ".cargo/config",
+        ".cargo/config.toml",
+        "rust-toolchain",
+        "rust-toolchain.toml",
+        "rustfmt.toml",
+        ".rustfmt.toml",
+    ),
     "rustfmt": ("rustfmt.toml", ".rustfmt.toml"),
     "go": ("go.mod", "go.work", "go.sum", "vendor/modules.txt"),
     "npm": ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"),
@@ -154,7 +164,7 @@ def _cargo(path: str, effect: RunCommand, request: Request) -> str:
     folder, name = os.path.split(path)
     if name == "Cargo.toml":
         return _points_away(path, folder, request)
-    if name.startswith("rust-toolchain") or os.path.dirname(folder) == os.path.expanduser("~"):
+    if name.lstrip(".").startswith("rust") or os.path.dirname(folder) == os.path.expanduser("~"):
         return ""  # the settings in the home folder are the user's own
     found = _toml(path)
     named = [] if found is None else sorted(found.keys() - _CARGO_SETTINGS)
@@ -217,6 +227,8 @@ _JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {
 }  # fmt: skip
 # Modules of Python releases newer than the one that may run here, and the one that `-m` is given.
 _NEWER_MODULES = frozenset({"annotationlib", "compression", "profiling", "pip"})
+# Part of Jython, for which `copy` looks in older releases: found without an `__init__`, too.
+_JYTHON = "org"
 
 
 def _imports_from_its_folder(program: str, effect: RunCommand) -> bool:
@@ -226,7 +238,8 @@ def _imports_from_its_folder(program: str, effect: RunCommand) -> bool:
 def _is_python_module(name: str) -> bool:
     """Return whether a file or folder has the name of a module of Python's own, or begins like those inside it."""
     module = name.partition(".")[0]
-    return module in sys.stdlib_module_names or module in _NEWER_MODULES or re.match("_[^_]", module) is not None
+    known = module in sys.stdlib_module_names or module in _NEWER_MODULES or module == _JYTHON
+    return known or re.match("_[^_]", module) is not None
 
 
 def _module_problem(program: str, effect: RunCommand, folders: dict[str, None]) -> str:
@@ -243,7 +256,8 @@ def _module_problem(program: str, effect: RunCommand, folders: dict[str, None]) 
 def _find_modules(folder: str) -> Iterator[str]:
     for name in filter(_is_python_module, os.listdir(folder)):
         path = os.path.join(folder, name)
-        if "." in name or (os.path.isdir(path) and any(each.startswith("__init__.") for each in os.listdir(path))):
+        first = ("__init__.", "python") if name == _JYTHON else "__init__."
+        if "." in name or (os.path.isdir(path) and any(each.startswith(first) for each in os.listdir(path))):
             yield path
 
 

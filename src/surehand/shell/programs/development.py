@@ -82,15 +82,15 @@ _RUSTC_KINDS = (
 )
 
 _JSON_TOOL = "--sort-keys --no-ensure-ascii --json-lines --indent: --tab --no-indent --compact @one"
-# Modules of Python that only look, and import none but its own: `site` imports what a folder names `sitecustomize`.
+# Modules of Python that only look, and import none but its own: `site` imports what a folder names `sitecustomize`,
+# `tarfile` up to 3.11 its `org/python/core.py`.
 _MODULES = (
     Form("-m json.tool", _JSON_TOOL),
     Form("-m tokenize", "-e --exact @one"),
     Form("-m ast", "-a -m: -i: --mode: --indent: --include-attributes --no-type-comments @one"),
     Form("-m dis", "-C -O --show-caches --show-offsets @one"),
-    Form("-m tabnanny", "-qv @read", least=1),
+    Form("-m tabnanny", "-qv @read", least=1, everything=True),
     Form("-m zipfile", "-l:r -t:r --list:r --test:r @none", needs=("-l", "-t", "--list", "--test")),
-    Form("-m tarfile", "-v -l:r -t:r --verbose --list:r --test:r @none", needs=("-l", "-t", "--list", "--test")),
     Form("-m calendar", "-t: --type: @text", operand=r"\d{1,4}"),
     Form("-m platform", "@text", operand="terse|nonaliased"),
     Form("-m sysconfig"),
@@ -260,7 +260,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("terraform", aliases=("tofu",),
             forms=(Form("fmt", "-check -diff -list -recursive -no-color @walk", needs=("--check",), whole=True,
                         everything=True),),
-            exact=("version", "-version", "-help"), version="--version --help", builds=True,
+            exact=("version", "-version", "-help"), version="--version --help", obeys_folder=True, builds=True,
             runs=("terraform version", "terraform fmt -check -recursive"),
             asks=("terraform plan", "terraform fmt", "terraform fmt -diff", "terraform fmt -check=false .",
                   "terraform fmt -check -chdir=x")),
@@ -288,7 +288,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("python -V", "python3.12 -VV", "python3 -m json.tool a.json", "python -m pip list",
                   "python3 -m ast src/app.py", "python3 -m zipfile -l x.zip"),
             asks=("python setup.py install", "python -m json.tool a.json b.json", "python -m pip install x",
-                  "python3 -m zipfile -e x.zip .", "python3 -m zipfile -l x.zip -c y.zip a", "python3 -m tarfile -e x",
+                  "python3 -m zipfile -e x.zip .", "python3 -m zipfile -l x.zip -c y.zip a", "python3 -m tarfile -l x",
                   "python3 -m timeit x")),
     Program("python2", version="--version --help -V", obeys_folder=True, runs=("python2 --version", "python2 -V"),
             asks=("python2 a.py",)),
@@ -351,16 +351,15 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("list", _GO_LIST, operand=_PACKAGE, whole=True, everything=True),
                 Form("doc", "-all -c -cmd -short -src -u @text", operand=r"(?!/|.*\.\.)[\w./-]+", whole=True,
                      everything=True),
-                Form("mod graph"),
+                Form("mod graph"),  # not `why`, which brings go.mod and go.sum up to date
                 Form("mod verify"),
-                Form("mod why", "-m -vendor @text", operand=_PACKAGE, whole=True),
                 Form("help", "@text", operand=r"[\w-]+"),
                 *(Form(f"{verb} {option}") for verb in _GO_VERBS for option in ("-h", "-help", "--help")),
             ),
             exact=("version", "help", "env"), version="--version --help", obeys_folder=True,
             quiet={"list": _GO_OFFLINE, "doc": _GO_OFFLINE, **dict.fromkeys(_GO_VERBS, _GO_OFFLINE)}, starts=_go_starts,
-            builds=True, runs=("go doc fmt", "go list -m", "go vet --help", "go mod why -m a.test/x"),
-            asks=("go run main.go", "go vet ./...", "go mod tidy", "go mod why -modfile=x a.test/x")),
+            builds=True, runs=("go doc fmt", "go list -m", "go vet --help", "go mod graph"),
+            asks=("go run main.go", "go vet ./...", "go mod tidy", "go mod why -m a.test/x")),
     Program("gofmt", forms=(Form("", "-l -d -e -s -r: @read", needs=("--l", "--d"), whole=True, everything=True),),
             obeys_folder=True, runs=("gofmt -d .", "gofmt -l ."), asks=("gofmt -w .",)),
     Program("rustc",
