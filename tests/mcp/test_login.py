@@ -16,11 +16,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from tests.mcp.login_stub import LoginStub
 
 from surehand import Settings, Surehand
 from surehand.core.settings import McpServerSettings
 from surehand.mcp.client.http import Within
+from surehand.mcp.client.login import open_login
 from surehand.state import keys
 from surehand.testing import Says
 
@@ -138,6 +140,29 @@ async def test_what_one_issuer_gave_out_is_never_shown_to_another(
         if client:  # a person who logs in again would show the secret of the client
             assert "another issuer" in (await call(tmp_path, remote.url, login=browse, client=client)).error.message
             assert other.grants == []
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["another issuer", "one that gives another name"])
+async def test_an_expired_token_is_not_refreshed_with_an_issuer_that_was_refused(
+    tmp_path: Path, remote: LoginStub, is_named: bool
+) -> None:
+    other = LoginStub()
+    try:
+        assert (await call(tmp_path, remote.url, login=browse, client=OWN_CLIENT)).ok
+        remote.valid.clear()
+        remote.issuer = other.base if is_named else f"{other.base}/else"
+        other.pages["/.well-known/oauth-authorization-server/else"] = other.metadata()
+        async with open_login("remote", remote.url, OWN_CLIENT, None, lambda reason: None) as login:
+            assert isinstance(login, OAuthClientProvider)
+            async with httpx2.AsyncClient(auth=login) as http:
+                for _ in range(2):
+                    with pytest.raises(OAuthFlowError):
+                        await http.post(remote.url, json={})
+                    login.context.token_expiry_time = 1.0
+        assert other.grants == []
+        assert remote.grants == ["authorization_code"]
     finally:
         other.close()
 

@@ -199,16 +199,26 @@ class Login(OAuthClientProvider):
         try:
             self._check_issuer()
             if self._person is None and self.context.can_refresh_token():
-                return await self._refresh_token()
+                return await super()._refresh_token()
             return await super()._perform_authorization()
         except (OAuthFlowError, ToolFailure) as problem:
             self._fail(str(problem))
             raise
 
+    async def _refresh_token(self) -> httpx2.Request:
+        """Refresh a token that has expired, with its issuer: an earlier request may have been told of another one."""
+        try:
+            self._check_issuer()
+        except OAuthFlowError as problem:
+            self._fail(str(problem))
+            raise
+        return await super()._refresh_token()
+
     def _check_issuer(self) -> None:
         """Refuse to show what one issuer gave out to another: a server says who it is, and may say otherwise later."""
         known = self._issuer is None or issuers_match(self._expected_issuer(), self._issuer)
         if not known and (self._person is None or "client_id" in self._client):
+            self._initialized = False  # the next request begins with what is kept, not with what was named here
             again = f"`surehand mcp logout {self._name}`, then `surehand mcp login {self._name}`"
             raise OAuthFlowError(
                 f"it names another issuer of tokens than the one logged in to; if that is meant: {again}"
