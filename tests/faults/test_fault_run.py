@@ -552,6 +552,29 @@ def test_a_read_of_the_history_that_fails_once_costs_none_of_it(tmp_path: Path) 
         check(scene, steps)
 
 
+def test_a_disk_that_fails_once_when_asked_what_is_there_costs_no_undo(tmp_path: Path) -> None:
+    act, steps = DOORS["command"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+    asked = 0
+    for at in range(1, 20):
+        seen = 0
+
+        def decide(call: Call, at: int = at) -> Decision:
+            nonlocal seen
+            asks = call.name == "newfstatat" and not call.is_main and call.text(1).endswith("doomed.txt")
+            seen += asks
+            return errno.EIO if asks and seen == at else None
+
+        scene = run.scene()
+        traced = tracing.trace(lambda scene=scene: act(scene, steps), decide)
+        check(scene, steps)
+        if not traced.hit:
+            break
+        asked = at
+    assert 1 <= asked < 19
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1050))
 def test_thousands_of_faults_break_no_promise(

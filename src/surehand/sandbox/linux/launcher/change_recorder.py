@@ -11,6 +11,7 @@ how much of it may be kept, `reserve` is room that the list may take when the di
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import marshal
 import os
@@ -60,6 +61,8 @@ _ABSENT = ("absent", 0, b"", None)
 _FICLONE = 0x40049409
 _DOTS = (b"", b".", b"..")
 _EBUSY = 16
+_NOTHING_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG))
+"""Errors with which the command does not get at a path either; any other says nothing of what is there."""
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNNOTICED = _READING | os.O_NOATIME
 """How a file is read that is ours: its time of access is not ours to move, and would be written to the disk."""
@@ -318,7 +321,7 @@ class ChangeRecorder:
         try:
             status = os.lstat(found)
         except OSError:
-            status = None
+            status = _status(found)
         if follow:
             if status is not None and stat.S_ISLNK(status.st_mode):
                 found = os.path.realpath(found)
@@ -502,10 +505,11 @@ def _clone(source: int, target: int) -> bool:
 
 
 def _status(path: bytes) -> os.stat_result | None:
+    """Return what is at a path, None for nothing. A disk that fails is asked twice: what is there is not absent."""
     try:
         return os.lstat(path)
-    except OSError:
-        return None
+    except OSError as problem:
+        return None if problem.errno in _NOTHING_THERE else os.lstat(path)
 
 
 def _is_file(status: os.stat_result | None) -> bool:
