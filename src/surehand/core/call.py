@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from surehand.core.errors import ErrorCode, ToolFailure
 from surehand.core.frozen import field, frozen
+from surehand.core.text import HEAD_SHARE
 
 Source = Literal["model", "user", "cli", "mcp", "agent", "replay", "system"]
 
@@ -298,7 +299,7 @@ def truncate_middle(text: str, limit: int) -> str:
     """Return at most about `limit` characters: 80% from the head, 20% from the tail, and a note of what is gone."""
     if len(text) <= limit:
         return text
-    head = limit * 4 // 5
+    head = int(limit * HEAD_SHARE)
     tail = limit - head
     return f"{text[:head]}\n... {len(text) - limit:,} characters left out ...\n{text[-tail:]}"
 

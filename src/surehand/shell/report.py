@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from surehand.core.effects import Connect, DeletePath, Effect, ReadPath, RunCommand, Unreadable, WritePath
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
-from surehand.core.text import lazy_pattern
+from surehand.core.text import HEAD_SHARE, lazy_pattern
 from surehand.shell import globs, read_only, scope
 from surehand.shell.options import Verdict
 from surehand.shell.programs import program_of
@@ -158,9 +158,6 @@ Class: TypeAlias = Literal["search", "read", "list", "silent", "write", "general
 
 # From the safest to the least safe.
 ORDER: tuple[Class, ...] = ("search", "read", "list", "silent", "write", "general")
-
-HEAD_SHARE = 0.8
-"""How much of what is shown of long output comes from its beginning, where the class of a command says nothing else."""
 
 
 def head_share(kind: Class, commands: Iterable[str]) -> float:
