@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.commands import session as commands
+from surehand.core.settings import SandboxSettings
 from surehand.sandbox import profile
 from surehand.testing import Says
 
@@ -84,3 +86,32 @@ async def test_the_folders_of_secrets_are_walked_beside_the_loop(
     assert result.ok, result.output
     assert walked
     assert threading.current_thread() not in walked
+
+
+async def test_two_tools_or_dry_runs_that_begin_at_once_share_a_launcher(tmp_path: Path) -> None:
+    settings = Settings(sandbox=SandboxSettings(network=True))
+    async with Surehand(tmp_path, settings=settings, keep_state=False) as app:
+        shells = app.session.keep(commands.SHELLS)
+        first, second = await asyncio.gather(*(shells.tool_launcher((), network=False) for _ in range(2)))
+        assert first is second
+        first, second = await asyncio.gather(*(shells.dry_run_launcher() for _ in range(2)))
+        assert first is second
+
+
+async def test_profiles_that_are_built_at_once_have_the_same_private_folder(tmp_path: Path) -> None:
+    async with Surehand(tmp_path, settings=Settings(), keep_state=False) as app:
+        shells = app.session.keep(commands.SHELLS)
+        made = await asyncio.gather(*(shells.make_profile(private_view=False) for _ in range(4)))
+        assert {each.private_dir for each in made} == {shells.private_dir}
+
+
+async def test_a_repository_made_while_a_launcher_starts_is_kept_by_the_next_one(tmp_path: Path) -> None:
+    async with Surehand(tmp_path, settings=Settings(), keep_state=False) as app:
+        shells = app.session.keep(commands.SHELLS)
+        before = shells.closed_profile(private_view=False)
+        subprocess.run(["git", "init", "-q", tmp_path / "new"], check=True)
+        starting = asyncio.create_task(shells.launcher())
+        await asyncio.sleep(0)
+        shells.touched_repositories([str(tmp_path / "new" / ".git" / "HEAD")], before)
+        first = await starting
+        assert await shells.launcher() is not first
