@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.commands import session as commands
-from surehand.core.settings import SandboxSettings
-from surehand.sandbox import profile
 from surehand.testing import Says
 
 
@@ -69,49 +65,3 @@ async def test_a_sandbox_with_a_command_in_the_background_is_not_at_rest(
         said = await app.call("TaskOutput", {"id": started.data["task_id"]})
         assert said.data["status"] == "in_progress"
         assert said.output.count("tick") == 3
-
-
-async def test_the_folders_of_secrets_are_walked_beside_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    walked: list[threading.Thread] = []
-
-    def walk(*folders: Any, **options: Any) -> Any:
-        walked.append(threading.current_thread())
-        return profile.closed_profile(*folders, **options)
-
-    monkeypatch.setattr("surehand.commands.session.closed_profile", walk)
-    async with Surehand(tmp_path) as app:
-        result = await app.call("Bash", {"command": "echo hello"})
-    assert result.ok, result.output
-    assert walked
-    assert threading.current_thread() not in walked
-
-
-async def test_two_tools_or_dry_runs_that_begin_at_once_share_a_launcher(tmp_path: Path) -> None:
-    settings = Settings(sandbox=SandboxSettings(network=True))
-    async with Surehand(tmp_path, settings=settings, keep_state=False) as app:
-        shells = app.session.keep(commands.SHELLS)
-        first, second = await asyncio.gather(*(shells.tool_launcher((), network=False) for _ in range(2)))
-        assert first is second
-        first, second = await asyncio.gather(*(shells.dry_run_launcher() for _ in range(2)))
-        assert first is second
-
-
-async def test_profiles_that_are_built_at_once_have_the_same_private_folder(tmp_path: Path) -> None:
-    async with Surehand(tmp_path, settings=Settings(), keep_state=False) as app:
-        shells = app.session.keep(commands.SHELLS)
-        made = await asyncio.gather(*(shells.make_profile(private_view=False) for _ in range(4)))
-        assert {each.private_dir for each in made} == {shells.private_dir}
-
-
-async def test_a_repository_made_while_a_launcher_starts_is_kept_by_the_next_one(tmp_path: Path) -> None:
-    async with Surehand(tmp_path, settings=Settings(), keep_state=False) as app:
-        shells = app.session.keep(commands.SHELLS)
-        before = shells.closed_profile(private_view=False)
-        subprocess.run(["git", "init", "-q", tmp_path / "new"], check=True)
-        starting = asyncio.create_task(shells.launcher())
-        await asyncio.sleep(0)
-        shells.touched_repositories([str(tmp_path / "new" / ".git" / "HEAD")], before)
-        first = await starting
-        assert await shells.launcher() is not first

@@ -159,8 +159,7 @@ async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = (
 
 async def _start_confined(shells: Shells, copy: TreeCopy) -> Runner:
     """Start a launcher whose commands may write the copy and nothing else."""
-    profile = await shells.make_profile(private_view=False)
-    profile = replace_values(profile, writable=(copy.copy, copy.temp), network=False)
+    profile = replace_values(shells.closed_profile(private_view=False), writable=(copy.copy, copy.temp), network=False)
     try:
         return await protocol.choose().start(profile)
     except SandboxFailure as failure:

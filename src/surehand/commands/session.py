@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -76,7 +75,6 @@ class Shells:
         """Held by the one command that uses the shell with memory."""
         self._starting = asyncio.Lock()
         self._private: PrivateFolder | None = None
-        self._making_private = threading.Lock()
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._opened: tuple[str, ...] = ()
@@ -100,11 +98,10 @@ class Shells:
     @property
     def private_dir(self) -> str:
         """A folder of the session's own for temporary files, gone when it closes."""
-        with self._making_private:  # profiles are built in threads
-            if self._private is None:
-                clear_abandoned()
-                self._private = PrivateFolder.make()
-            return self._private.path
+        if self._private is None:
+            clear_abandoned()
+            self._private = PrivateFolder.make()
+        return self._private.path
 
     @property
     def git_settings(self) -> Mapping[str, str]:
@@ -187,10 +184,10 @@ class Shells:
 
     def stand_in(self, cwd: str) -> None:
         """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
-        if os.path.isdir(cwd) or not os.path.isdir(self.session.workspace):
+        if _is_folder(cwd) or not _is_folder(self.session.workspace):
             return  # a missing workspace is reported when its launcher starts
         back = cwd
-        while not (os.path.isdir(back) and inside(back, self.session.roots)) and back != "/":
+        while not (_is_folder(back) and inside(back, self.session.roots)) and back != "/":
             back = os.path.dirname(back)
         back = back if back != "/" else self.session.workspace
         own = self.session.cwd == cwd
@@ -210,21 +207,22 @@ class Shells:
         current = await self.launcher()
         if current.profile.private_view and not current.profile.network:
             return current
-        async with self._starting:
-            known = self._dry_run_runner
-            if known is not None and not known.closed and known.profile.holds():
-                return known
-            if not protocol.abilities().private_view:
-                return None
-            try:
-                profile = replace_values(await self.make_profile(private_view=True), network=False)
-                self._dry_run_runner = await protocol.choose().start(profile)
-            except SandboxFailure as failure:
-                protocol.choose().note_failure(str(failure))
-                return None
-            if known is not None:
-                self._retired.append(known)
+        if (
+            self._dry_run_runner is not None
+            and not self._dry_run_runner.closed
+            and self._dry_run_runner.profile.holds()
+        ):
             return self._dry_run_runner
+        if not protocol.abilities().private_view:
+            return None
+        try:
+            self._dry_run_runner = await protocol.choose().start(
+                replace_values(self.closed_profile(private_view=True), network=False)
+            )
+        except SandboxFailure as failure:
+            protocol.choose().note_failure(str(failure))
+            return None
+        return self._dry_run_runner
 
     def dry_run_folder(self, name: str) -> str:
         """Return where the copy of a dry run goes; no command can reach it by that name."""
@@ -273,12 +271,7 @@ class Shells:
                 if self._launcher is not None:
                     self._retired.append(self._launcher)
                 await self._close_idle()
-                outdated, self._outdated = self._outdated, False  # first: what is found meanwhile counts again
-                try:
-                    self._launcher = await self._start()
-                except BaseException:
-                    self._outdated = self._outdated or outdated
-                    raise
+                self._launcher = await self._start()
             return self._launcher
 
     async def server_launcher(self) -> tuple[Runner, str] | None:
@@ -289,7 +282,7 @@ class Shells:
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
         cache = locations.server_cache(self.session.workspace)
-        profile = await self.make_profile(private_view=protocol.abilities().private_view)
+        profile = self.closed_profile(private_view=protocol.abilities().private_view)
         launcher = await self._launch(replace_values(profile, network=True, writable=(*profile.writable, cache)))
         self._servers.append(launcher)
         return launcher, cache
@@ -300,16 +293,17 @@ class Shells:
             return None
         self._put_off_rest()
         key = (*shown, network)
-        async with self._starting:
-            known = self._for_tools.get(key)
-            if known is None or known.closed or not known.profile.holds():
-                if known is not None:
-                    self._retired.append(known)
-                await self._close_idle()
-                profile = await self.make_profile(private_view=protocol.abilities().private_view, shown=shown)
-                known = await self._launch(replace_values(profile, network=profile.network or network))
-            self._for_tools[key] = known
-            return known
+        known = self._for_tools.get(key)
+        if known is None or known.closed or not known.profile.holds():
+            if known is not None:
+                self._retired.append(known)
+            await self._close_idle()
+            able = protocol.abilities().private_view
+            profile = self.closed_profile(private_view=able, shown=shown)
+            self._for_tools[key] = known = await self._launch(
+                replace_values(profile, network=profile.network or network)
+            )
+        return known
 
     def _put_off_rest(self) -> None:
         """Have the launchers ended once nothing has run for a while: a client that only listens costs no process."""
@@ -319,7 +313,9 @@ class Shells:
 
     def _rest(self) -> None:
         self._timer = None
-        known = self._list_launchers()
+        own_git = self._for_git and self._for_git[1]
+        own = (self._launcher, self._dry_run_runner, own_git, *self._for_tools.values(), *self._retired)
+        known = [each for each in own if each is not None]
         if any(each.busy for each in known) or (self._memory is not None and self._memory.alive):
             self._put_off_rest()
         elif (left_s := self._used + REST_S - time.monotonic()) > 0:
@@ -331,11 +327,6 @@ class Shells:
                 self._record.remove()
                 self._record = None
             self._ending = asyncio.get_running_loop().create_task(_close_all(known))
-
-    def _list_launchers(self) -> list[Runner]:
-        own_git = self._for_git and self._for_git[1]
-        own = (self._launcher, self._dry_run_runner, own_git, *self._for_tools.values(), *self._retired)
-        return [each for each in own if each is not None]
 
     async def _close_idle(self) -> None:
         """End launchers that were replaced, once their last command is done."""
@@ -388,7 +379,7 @@ class Shells:
         return found
 
     async def _start(self) -> Runner:
-        if not await asyncio.to_thread(os.path.isdir, self.session.workspace):
+        if not _is_folder(self.session.workspace):
             raise workspace_failure(self.session.workspace)
         self._secrets = frozenset(secrets_at_top(self.session.roots))
         self._opened = self.session.opens()
@@ -402,8 +393,8 @@ class Shells:
                     hint=_NO_SANDBOX,
                 )
             launcher = await self._launch_open()
-        self._folders = launcher.profile.folders
-        self._tracked = _sizes_and_times(await asyncio.to_thread(self._find_tracked, launcher.profile))
+        self._folders, self._outdated = launcher.profile.folders, False
+        self._tracked = _sizes_and_times(self._find_tracked(launcher.profile))
         self._note(launcher)
         if weaker := describe_weakness(launcher):
             self._warning = weaker
@@ -425,12 +416,12 @@ class Shells:
         abilities = protocol.abilities()
         if abilities.private_view:
             try:
-                return await protocol.choose().start(await self.make_profile(private_view=True))
+                return await protocol.choose().start(self.closed_profile(private_view=True))
             except SandboxFailure as failure:
                 protocol.choose().note_failure(str(failure))
         if not protocol.abilities().enough:
             return None
-        return await self._launch(await self.make_profile(private_view=False))
+        return await self._launch(self.closed_profile(private_view=False))
 
     async def _launch(self, profile: SandboxProfile) -> Runner:
         try:
@@ -451,24 +442,18 @@ class Shells:
             return current
         if not prints_nothing(commands, session.workspace, session.roots, session.cwd):
             return current
-        async with self._starting:
-            known = self._for_git
-            if known is not None and known[0] == secrets and not known[1].closed:
-                return known[1]
-            profile = await self.make_profile(private_view=True, uncovered=secrets)
-            self._for_git = secrets, await self._launch(profile)
-            self._retired += [known[1]] if known is not None else []
+        if self._for_git is not None and self._for_git[0] == secrets and not self._for_git[1].closed:
             return self._for_git[1]
+        if self._for_git is not None:
+            self._retired.append(self._for_git[1])
+        self._for_git = secrets, await self._launch(self.closed_profile(private_view=True, uncovered=secrets))
+        return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
         """Return a launcher of the caller's own for git, which may write in further folders."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return await self._launch_open()
-        return await self._launch(await self.make_profile(private_view=protocol.abilities().private_view, also=also))
-
-    async def make_profile(self, **options: Any) -> SandboxProfile:
-        """Return `closed_profile` from a thread: it walks the folders in which secrets may lie."""
-        return await asyncio.to_thread(self.closed_profile, **options)
+        return await self._launch(self.closed_profile(private_view=protocol.abilities().private_view, also=also))
 
     def closed_profile(
         self, *, private_view: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
@@ -523,7 +508,17 @@ class Shells:
             await asyncio.wait({self._ending})
         if self._memory is not None:
             await self._memory.close()
-        await _close_all([*self._list_launchers(), *self._servers])
+        own_git = self._for_git and self._for_git[1]
+        for launcher in (
+            self._launcher,
+            self._dry_run_runner,
+            own_git,
+            *self._servers,
+            *self._for_tools.values(),
+            *self._retired,
+        ):
+            if launcher is not None:
+                await launcher.close()
         for folder in list(self._change_logs):
             self.release_change_log(folder)
         while self._spare_change_logs:
@@ -559,6 +554,10 @@ async def _close_all(runners: Iterable[Runner]) -> None:
 def _is_small(folder: str) -> bool:
     """Tell whether removing a folder is quicker than starting a thread for it."""
     return sum(1 for each in os.walk(folder) for _ in each[2][:100]) < 100
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
 
 
 def in_force(launcher: Runner) -> dict[str, Any]:

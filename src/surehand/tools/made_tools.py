@@ -179,15 +179,15 @@ class Workshop:
             return await shells.launcher()  # asked about before, see `effects_of`; refused there when it is required
         for private_view in (True, False):
             try:
-                self._launchers.append(await protocol.choose().start(await self._make_profile(private_view, shells)))
+                self._launchers.append(await protocol.choose().start(self._profile(private_view, shells)))
             except SandboxFailure as failure:
                 why = str(failure)
             else:
                 return self._launchers[-1]
         raise ToolFailure(f"the sandbox for made tools cannot be set up: {why}", code="tool_unavailable")
 
-    async def _make_profile(self, private_view: bool, shells: Shells) -> SandboxProfile:
-        profile = await shells.make_profile(private_view=private_view)
+    def _profile(self, private_view: bool, shells: Shells) -> SandboxProfile:
+        profile = shells.closed_profile(private_view=private_view)
         return replace_values(
             profile,
             writable=(profile.private_dir,),
