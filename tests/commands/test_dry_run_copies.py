@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surehand.commands.dry_run import never_ran
-from surehand.commands.dry_run_copies import Layers
+from surehand.commands.dry_run_copies import Layers, Limits, copy_tree
 from surehand.commands.session import SHELLS
 from surehand.core.session import Session
 from surehand.core.settings import Settings
@@ -60,3 +60,17 @@ async def test_where_layers_cannot_be_laid_a_copy_takes_their_place(
         assert [change["path"] for change in each.data["changes"]] == [path]
     assert shown.data["stdout"] == f"{workspace}\n"
     assert list(workspace.iterdir()) == []
+
+
+def test_a_file_that_goes_while_its_folder_is_copied_is_left_out(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / "locked").write_text("for a moment\n")
+    (source / "stays.txt").write_text("stays\n")
+
+    def remove_and_go_on() -> bool:
+        (source / "locked").unlink(missing_ok=True)
+        return False
+
+    copy_tree(str(source), str(target), Limits(files=10, bytes=1 << 20), remove_and_go_on)
+    assert [path.name for path in target.iterdir()] == ["stays.txt"]

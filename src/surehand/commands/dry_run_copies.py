@@ -478,11 +478,17 @@ def copy_tree(
         if stat.S_ISDIR(status.st_mode):
             os.mkdir(copy, 0o700)
             folders.append((path, status))
-        elif stat.S_ISLNK(status.st_mode):
-            os.symlink(os.readlink(place), copy)
-            _keep(copy, status)
-        elif stat.S_ISREG(status.st_mode):
-            _copy_file(place, copy, status)
+            continue
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                os.symlink(os.readlink(place), copy)
+                _keep(copy, status)
+            elif stat.S_ISREG(status.st_mode):
+                _copy_file(place, copy, status)
+        except FileNotFoundError:
+            if os.path.lexists(place):
+                raise
+            # It went since it was listed, as a lock of git does: then it is no part of the copy.
     for path, status in reversed(folders):
         _keep(os.path.join(target, path), status)
 
