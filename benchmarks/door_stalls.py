@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,21 @@ WORST = 5
 """Tools shown: those that held it longest."""
 AT_ONCE = 1000
 FILES = 10_000
+TOOLS = 10_000
+SERVER = """
+import json, sys
+count = int(sys.argv[1])
+tools = [{"name": f"t{n}", "description": "Does it.", "inputSchema": {"type": "object"}} for n in range(count)]
+for message in map(json.loads, sys.stdin):
+    version = message.get("params", {}).get("protocolVersion")
+    about = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    results = {"initialize": about, "tools/list": {"tools": tools}}
+    error = {"error": {"code": -32601, "message": "Method not found"}}
+    answer = {"result": results[message["method"]]} if message["method"] in results else error
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+"""Lists all its tools in one page."""
 LEFT_OUT = ("Agent", "AskUserQuestion", "WebSearch")
 """They wait for a model, a person or a network."""
 
@@ -37,6 +53,7 @@ def rows(harness: Harness) -> None:
         harness.fact("loop held, arguments of 1 MB", f"each of the other {len(worst) - WORST} tools less", 0.0)
         _at_once(harness, app, str(folder))
         _many_files(harness, app, folder)
+    _many_tools(harness)
 
 
 def _large_arguments(app: Door, name: str, path: str) -> list[dict[str, Any]]:
@@ -91,3 +108,20 @@ def _many_files(harness: Harness, app: Door, folder: Path) -> None:
         note = f"ms, {app.held_cpu_s * 1000:.0f} of CPU"
         harness.fact(f"loop held, {count:,} files", label, gap * 1000, "<= 50", note)
     assert len(list((folder / "many").glob("*/*"))) == count, "the undo brought back all"
+
+
+def _many_tools(harness: Harness) -> None:
+    """Connect to a server with a long list, once the first connection has imported what all need."""
+    from surehand.core.settings import McpServerSettings
+
+    names = {"first": 1, "many": TOOLS}
+    servers = {
+        name: McpServerSettings(command=sys.executable, args=("-c", SERVER, str(count)))
+        for name, count in names.items()
+    }
+    with scratch() as folder, door(folder, mcp_servers=servers) as app:
+        app.stall(lambda: app.app.servers.ready("first"))
+        gap = app.stall(lambda: app.app.servers.ready("many"))
+        assert len(app.app.servers.tools_of("many")) == TOOLS
+    note = f"ms, {app.held_cpu_s * 1000:.0f} of CPU"
+    harness.fact("loop held", f"{TOOLS:,} tools of an MCP server in one page", gap * 1000, "<= 50", note)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import re
@@ -501,6 +502,35 @@ async def test_five_thousand_tools_and_schemas_with_cycles_are_taken(tmp_path: P
         assert deep.error is not None
         assert deep.error.code == "invalid_args"
         assert "rough" in app.selection.search_tools("t4999")[0].name
+
+
+async def test_ten_thousand_tools_in_one_page_are_taken_in_short_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By shares of the loop's CPU, so that neither the machine's speed nor its load counts; Python's own look for
+    garbage, whose length is that of all the program holds, is left out."""
+    state, steps = tmp_path / "state.json", list[float]()
+    many = [{"name": f"t{number}", "description": "Does it.", "inputSchema": ANY} for number in range(10_000)]
+    state.write_text(json.dumps({"tools": many}))
+    run = asyncio.Handle._run  # pyright: ignore[reportPrivateUsage]
+
+    def timed(handle: asyncio.Handle) -> None:
+        before = time.thread_time()
+        run(handle)
+        steps.append(time.thread_time() - before)
+
+    async with opened(tmp_path, rough=rough(str(state)), other=rough()) as app:
+        await app.servers.ready("other")  # imports what a connection needs
+        gc.disable()
+        try:
+            monkeypatch.setattr(asyncio.Handle, "_run", timed)
+            await app.servers.ready("rough")
+            monkeypatch.undo()
+        finally:
+            gc.enable()
+        assert len(app.servers.tools_of("rough")) > 10_000
+        assert (await app.call("rough:echo", {"text": "on"})).output == "on"
+    assert max(steps) < sum(steps) / 8, f"{max(steps) * 1000:.0f} of {sum(steps) * 1000:.0f} ms in one step"
 
 
 def doubled(levels: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 LINE_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of the longest line that is read."""
@@ -200,11 +201,12 @@ class Lines:
         if has_too_many_values(line):
             return await self._instead_of(_ends_of(line), TOO_MANY)
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValidationError as problem:
+            # Read first and checked then: from text, each of the four kinds of message builds all the values anew.
+            message = types.jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
+        except ValueError as problem:
             if (number := self._answers(line)) is not None:
                 return _stand_in(number, UNREADABLE, "its answer is no JSON-RPC message")
-            broken = any(each["type"] == "json_invalid" for each in problem.errors(include_url=False))
+            broken = not isinstance(problem, ValidationError)
             code, text = (types.PARSE_ERROR, "Parse error") if broken else (types.INVALID_REQUEST, "Invalid Request")
             await self._refuse(code, f"{text}: this line is no JSON-RPC message", None if broken else _id_in(line))
             return None

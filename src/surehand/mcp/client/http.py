@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
@@ -17,6 +19,7 @@ import httpx2
 import mcp_types as types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from surehand.mcp.client.login import is_safe
@@ -219,7 +222,8 @@ def _request_id(request: httpx2.Request) -> str | int | None:
 #
 # An answer of 2026-07-28 that does not say whether it is complete is; the SDK refuses it. And a server of that era
 # which answers the probe for it too late is of that era all the same: the SDK takes it for an old one when ten seconds
-# are over, which on a busy machine says nothing. Floods of progress are thinned out before anybody works on them.
+# are over, which on a busy machine says nothing. Floods of progress are thinned out before anybody works on them, and a
+# long page of tools, each of which the SDK checks several times over without a pause, becomes many short ones.
 
 PROBE: Final = "server/discover"
 REQUESTS_AT_ONCE: Final = 100
@@ -227,6 +231,8 @@ REST_S: Final = 0.5
 """After so many requests of a server nothing of it is read for so long."""
 PROGRESS_S: Final = 0.05
 """Notices of one call's progress that come faster than this are left out, all but the latest."""
+PAGE_TOOLS: Final = 50
+"""Tools that the SDK is handed at a time; it checks a hundred in about a hundredth of a second."""
 
 
 class CorrectedTransport:
@@ -238,8 +244,8 @@ class CorrectedTransport:
 
     async def __aenter__(self) -> tuple[Any, Any]:
         reading, writing = await self._stack.enter_async_context(self._transport)
-        probe = LateProbe()
-        return _Reading(reading, probe), _Writing(writing, probe)
+        probe, pages = LateProbe(), ShortPages()
+        return _Reading(reading, probe, pages), _Writing(writing, probe, pages)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -283,6 +289,63 @@ class LateProbe:
         return types.JSONRPCError(jsonrpc="2.0", id=handshake, error=error)
 
 
+class ShortPages:
+    """Splits a long page of tools: the SDK gets its beginning, and asks for the rest with cursors of our own."""
+
+    def __init__(self) -> None:
+        self._lists = set[Any]()
+        """The ids of requests for a page of the server's."""
+        self._cursor = ""
+        self._rest: list[Any] = []
+        self._page: dict[str, Any] = {}
+        """The page that is handed out, without its tools."""
+        self._answer: Any = None
+        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the next piece can be taken."""
+
+    @property
+    def has_more(self) -> bool:
+        """True while the SDK may ask for a piece."""
+        return bool(self._rest)
+
+    def is_answered(self, message: Any) -> bool:
+        """Note a request for a page; tell whether it is for a piece of one that has come, which is answered here."""
+        if not isinstance(message, types.JSONRPCRequest) or message.method != "tools/list":
+            return False
+        if not self._rest or (message.params or {}).get("cursor") != self._cursor:
+            self._lists.add(message.id)
+            return False
+        self._answer = self._make_piece(message.id)
+        if not self.asked.done():
+            self.asked.set_result(None)
+        return True
+
+    def split(self, message: types.JSONRPCResponse) -> types.JSONRPCResponse:
+        """Return an answer of the server; of a long page of tools, the first piece."""
+        if message.id not in self._lists:
+            return message
+        self._lists.discard(message.id)
+        tools = message.result.get("tools")
+        if not isinstance(tools, list) or len(cast("list[Any]", tools)) <= PAGE_TOOLS:
+            return message
+        self._page, self._rest = {**message.result, "tools": []}, cast("list[Any]", tools)[::-1]
+        return self._make_piece(message.id)
+
+    def take(self) -> Any:
+        """Return the piece that was asked for."""
+        self.asked = asyncio.get_running_loop().create_future()
+        return SessionMessage(self._answer)
+
+    def _make_piece(self, number: Any) -> types.JSONRPCResponse:
+        tools = self._rest[: -PAGE_TOOLS - 1 : -1]
+        del self._rest[-PAGE_TOOLS:]
+        result = {**self._page, "tools": tools}
+        if self._rest:
+            # Not to be guessed by the server, whose own cursors go to it.
+            result["nextCursor"] = self._cursor = secrets.token_hex()
+        return types.JSONRPCResponse(jsonrpc="2.0", id=number, result=result)
+
+
 def _modern_versions(message: types.JSONRPCResponse | types.JSONRPCError) -> list[str]:
     """Return the versions of the newer era that an answer to the probe names, be it a refusal of the one asked for."""
     if isinstance(message, types.JSONRPCError):
@@ -306,9 +369,10 @@ def _progress_token(item: Any) -> Any:
 class _Stream:
     """A stream of the SDK with some of its messages looked at."""
 
-    def __init__(self, inner: Any, probe: LateProbe) -> None:
+    def __init__(self, inner: Any, probe: LateProbe, pages: ShortPages) -> None:
         self._inner = inner
         self._probe = probe
+        self._pages = pages
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -324,8 +388,8 @@ class _Stream:
 
 
 class _Reading(_Stream):
-    def __init__(self, inner: Any, probe: LateProbe) -> None:
-        super().__init__(inner, probe)
+    def __init__(self, inner: Any, probe: LateProbe, pages: ShortPages) -> None:
+        super().__init__(inner, probe, pages)
         self._told: dict[Any, float] = {}
         """When the latest notice of progress was passed on, by the call it is of."""
         self._held: dict[Any, Any] = {}
@@ -347,13 +411,17 @@ class _Reading(_Stream):
         while True:
             item: Any
             coming = self._coming
-            if not self._held and coming is None:
+            if not self._held and not self._pages.has_more and coming is None:
                 item = await self._inner.receive()
             else:
                 if coming is None:
                     coming = self._coming = asyncio.get_running_loop().create_task(self._inner.receive())
                 # Not cancelled when the time is over: what it receives would be lost.
-                await asyncio.wait({coming}, timeout=PROGRESS_S if self._held else None)
+                await asyncio.wait(
+                    {coming, self._pages.asked}, timeout=PROGRESS_S if self._held else None, return_when=FIRST_COMPLETED
+                )
+                if self._pages.asked.done():
+                    return self._pages.take()
                 if self._held and not (coming.done() and self._is_held_back(coming)):
                     return self._take_held()
                 self._coming = None
@@ -410,6 +478,7 @@ class _Reading(_Stream):
             message.result.setdefault("resultType", "complete")
             if isinstance(content := message.result.get("content"), list):
                 message.result["content"] = limit_blocks(cast("list[Any]", content))
+            message = self._pages.split(message)
         if message is not None:
             item.message = self._probe.correct(message)
         return item
@@ -418,4 +487,5 @@ class _Reading(_Stream):
 class _Writing(_Stream):
     async def send(self, item: Any) -> None:
         self._probe.note_sent(item.message)
-        await self._inner.send(item)
+        if not self._pages.is_answered(item.message):
+            await self._inner.send(item)

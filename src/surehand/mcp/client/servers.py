@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from typing import Any, Final, cast
 
 from surehand.core.call import Text, ToolError, ToolResult, truncate_middle
@@ -232,65 +231,88 @@ class Servers:
                     lifecycle.move(name, "ready", f"the MCP server {connection.name} is back")
 
 
-def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Approved) -> Tool:
-    """Make a tool from a server's entry in `tools/list`."""
-    server, own_name = connection.name, str(told["name"])
-    name = full_name(server, own_name)
-    hints: Mapping[str, Any] = told.get("annotations") or {}
-    promised = ForeignArguments(told["outputSchema"]) if told.get("outputSchema") else None
-    description = visible(str(told.get("description") or f"{own_name}, a tool of the MCP server {server}."))
+class _RemoteTool:
+    """What a tool of a server does, in one object: closures would be twenty, and servers list thousands of tools."""
 
-    @cache
-    def said() -> str:
-        return definition(told, connection.server.fingerprint)
+    __slots__ = ("approved", "connection", "definition", "name", "own_name", "promised", "told")
 
-    def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
+    def __init__(self, told: Mapping[str, Any], connection: Connection, approved: Approved) -> None:
+        self.told = told
+        self.connection = connection
+        self.approved = approved
+        self.own_name = str(told["name"])
+        self.name = full_name(connection.name, self.own_name)
+        self.promised = ForeignArguments(told["outputSchema"]) if told.get("outputSchema") else None
+        self.definition: str | None = None
+
+    def describe(self) -> str:
+        """Return what it says of itself, sanitized."""
+        name, server = self.own_name, self.connection.name
+        return visible(str(self.told.get("description") or f"{name}, a tool of the MCP server {server}."))
+
+    def _define(self) -> str:
+        if self.definition is None:
+            self.definition = definition(self.told, self.connection.server.fingerprint)
+        return self.definition
+
+    def effects(self, args: Any, ctx: ToolContext) -> Sequence[Effect]:
+        """Return the call, and that nobody can know what it does once its description has changed."""
         del args, ctx
-        changed = approved.change(name, said())
-        call = RemoteCall(server, own_name)
-        return [call, Unreadable("it describes itself differently since it was approved")] if changed else [call]
+        call = RemoteCall(self.connection.name, self.own_name)
+        if not self.approved.change(self.name, self._define()):
+            return [call]
+        return [call, Unreadable("it describes itself differently since it was approved")]
 
-    def preview(args: Any, ctx: ToolContext) -> Preview:
+    def preview(self, args: Any, ctx: ToolContext) -> Preview:
+        """Return what it says of itself, and how that differs from what was approved."""
         del args, ctx
-        changed = approved.change(name, said())
-        text = (
-            f"{own_name} of the MCP server {server} ({visible(connection.server.where, lines=False)}) says of itself:\n"
-        )
-        warning = _hidden(str(told.get("description") or ""))
-        return Preview(f"{warning}{text}{description}", diff=f"{warning}{visible(changed)}" if changed else "")
+        changed = self.approved.change(self.name, self._define())
+        server, where = self.connection.name, visible(self.connection.server.where, lines=False)
+        warning = _hidden(str(self.told.get("description") or ""))
+        text = f"{warning}{self.own_name} of the MCP server {server} ({where}) says of itself:\n{self.describe()}"
+        return Preview(text, diff=f"{warning}{visible(changed)}" if changed else "")
 
-    async def run(args: Any, ctx: ToolContext) -> ToolResult:
-        approved.approve(name, said())
+    async def run(self, args: Any, ctx: ToolContext) -> ToolResult:
+        """Call it, and hold its answer to what the server promised."""
+        server, connection = self.connection.name, self.connection
+        self.approved.approve(self.name, self._define())
         try:
-            shape = await connection.call(own_name, cast("Mapping[str, Any]", args), ctx.progress)
+            shape = await connection.call(self.own_name, cast("Mapping[str, Any]", args), ctx.progress)
         finally:
             reverted = await connection.revert_leftovers()
         if reverted is not None:
             return _fail(parse_result(shape, server), reverted)
-        if promised is not None and not shape.get("isError"):
-            await asyncio.to_thread(_check_promise, shape.get("structuredContent"), promised, own_name, server)
+        if self.promised is not None and not shape.get("isError"):
+            data = shape.get("structuredContent")
+            await asyncio.to_thread(_check_promise, data, self.promised, self.own_name, server)
         return parse_result(shape, server)
 
-    async def health() -> Health:
-        return Health(connection.state == "ready", connection.problem or connection.state)
+    async def check_health(self) -> Health:
+        """Tell whether its server is there."""
+        return Health(self.connection.state == "ready", self.connection.problem or self.connection.state)
 
+
+def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Approved) -> Tool:
+    """Make a tool from a server's entry in `tools/list`."""
+    server, remote = connection.name, _RemoteTool(told, connection, approved)
+    hints: Mapping[str, Any] = told.get("annotations") or {}
     return Tool(
-        name=name,
-        description=description[:DESCRIPTION_LIMIT],
+        name=remote.name,
+        description=remote.describe()[:DESCRIPTION_LIMIT],
         args=object_schema(told.get("inputSchema") or {}),
         output_schema=told.get("outputSchema"),
-        run=run,
+        run=remote.run,
         concurrency_safe=hints.get("readOnlyHint") is True,
         destructive=hints.get("destructiveHint", True) is not False and hints.get("readOnlyHint") is not True,
         idempotent=False,  # a hint is no promise, and what is called idempotent would be tried again
         requires_permission=True,
-        aliases=(f"{server}:{own_name}",),
+        aliases=(f"{server}:{remote.own_name}",),
         module=server,
         origin=f"mcp:{server}",
         timeout_s=connection.server.settings.timeout,
-        effects=effects,
-        preview=preview,
-        health_check=health,
+        effects=remote.effects,
+        preview=remote.preview,
+        health_check=remote.check_health,
     )
 
 
