@@ -11,8 +11,7 @@ from pathlib import Path
 from benchmarks.harness import Harness
 from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
-from surehand.core.read_state import Seen, digest_of
-from surehand.core.session import Session
+from surehand.core.session import Seen, Session, digest_of
 from surehand.core.settings import Settings
 from surehand.tools.edit import TOOLS
 

@@ -11,7 +11,7 @@ import pytest
 from scripts.docs_pages import tools_page
 
 from surehand import Tool, ToolCall, catalog
-from surehand.agent import profiles
+from surehand.agent.subagents import BUILT_IN
 from surehand.cli.doctor import lint
 from surehand.core.text import LINE_CHARACTERS
 from surehand.core.tool import ToolInfo
@@ -40,9 +40,9 @@ def test_every_module_of_tools_is_in_the_list() -> None:
 
 def test_what_only_looks_is_what_the_explorer_has() -> None:
     looking = {row["name"] for row in ROWS if row["kind"] in ("read", "search", "fetch")}
-    explorer = next(profile for profile in profiles.BUILT_IN if profile.name == "explorer")
+    explorer = next(profile for profile in BUILT_IN if profile.name == "explorer")
     has = {row["name"] for row in ROWS if any(fnmatch(row["name"], each) for each in explorer.tools)}
-    assert has == looking, "tools of the kinds read, search and fetch belong to `explorer` in agent/profiles.py"
+    assert has == looking, "tools of the kinds read, search and fetch belong to `explorer` in agent/subagents.py"
     assert all(row["read_only"] for row in ROWS if row["name"] in has)
 
 

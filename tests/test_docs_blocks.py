@@ -24,7 +24,7 @@ import pytest
 from scripts import docs_pages
 
 from surehand import catalog
-from surehand.agent.profiles import parse_profile
+from surehand.agent.subagents import parse_profile
 from surehand.batch.tasks import read_tasks
 from surehand.cli.main import COMMANDS, _global_options, _parser, load_command, main
 from surehand.slash import load_commands

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from surehand.agent.profiles import load_definitions, read_front_matter
+from surehand.agent.subagents import load_definitions, read_front_matter
 from surehand.core.call import Image
 from surehand.core.errors import SettingsError, ToolFailure
 from surehand.core.frozen import frozen

@@ -278,13 +278,12 @@ def _is_pattern(name: str) -> bool:
 
 def make_subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:
     """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""
-    from surehand.agent import profiles  # lazy: profiles, 5 ms; only where a model speaks
-    from surehand.agent.subagents import Subagents  # lazy: subagents, 110 ms
+    from surehand.agent.subagents import Subagents, load_profiles  # lazy: subagents, 110 ms
     from surehand.models import choose, open_model  # lazy: models, 7 ms
     from surehand.tools.tasks import BOARD  # lazy: tasks, 9 ms
 
     session, settings = app.session, app.settings
-    known, problems = profiles.load(session.workspace, trusted=app.trusted)
+    known, problems = load_profiles(session.workspace, trusted=app.trusted)
     for problem in problems:
         session.emit("note", message=f"a sub-agent's profile was left out: {problem}")
     return Subagents(

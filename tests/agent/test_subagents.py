@@ -14,8 +14,7 @@ import pytest
 
 from surehand import Event, Settings, Surehand, tool
 from surehand.agent.loop import Limits
-from surehand.agent.profiles import load, parse_profile
-from surehand.agent.subagents import AGENTS
+from surehand.agent.subagents import AGENTS, load_profiles, parse_profile
 from surehand.cli.ask import answer
 from surehand.core.errors import SettingsError
 from surehand.core.model import ModelError, ModelRequest
@@ -586,8 +585,8 @@ def test_profiles_of_a_workspace_count_once_it_is_trusted(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     (folder / "reviewer.md").write_text(PROFILE)
     (folder / "broken.md").write_text("nothing")
-    assert "reviewer" not in [profile.name for profile in load(str(tmp_path), trusted=False)[0]]
-    found, problems = load(str(tmp_path), trusted=True)
+    assert "reviewer" not in [profile.name for profile in load_profiles(str(tmp_path), trusted=False)[0]]
+    found, problems = load_profiles(str(tmp_path), trusted=True)
     assert "reviewer" in [profile.name for profile in found]
     assert "broken.md" in problems[0]
 

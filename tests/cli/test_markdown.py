@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surehand.cli import render
-from surehand.cli.markdown import MarkdownStream
+from surehand.cli.screen import MarkdownStream
 
 TEXTS = st.text("ab *`#->~\n", max_size=60)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from surehand import RegistrationError, Registry, Tool
-from surehand.core.repair import repair
 from surehand.core.schema import ForeignArguments, InvalidArguments, schema_problems
 from surehand.core.schema_limits import SchemaWork, limit_faults
+from surehand.engine.arguments import repair
 
 
 def doubled(levels: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from tests.tools.workbench import Workbench
 
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.files.text import Splice, apply_splices
 from surehand.history import log
 from surehand.history.contents import DELTA_DEPTH, digest_parts

@@ -12,7 +12,7 @@ import pytest
 
 from surehand import Surehand
 from surehand.core.call import ToolResult
-from surehand.core.read_state import SETTLED_NS
+from surehand.core.session import SETTLED_NS
 from surehand.testing import scratch_app
 
 

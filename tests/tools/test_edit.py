@@ -20,7 +20,7 @@ from tests.tools.workbench import TOOLS, Workbench, failure
 from surehand.commands.session import SHELLS
 from surehand.core.call import ToolResult
 from surehand.core.effects import WritePath
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.policy.approval import Question
 from surehand.testing import Says, scratch_app
 from surehand.tools.file_write import CHECKED_FILES

@@ -27,8 +27,7 @@ from surehand.core.call import Image, Text, ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import Seen
-from surehand.core.session import Session
+from surehand.core.session import Seen, Session
 from surehand.core.settings import Settings
 from surehand.tools.read import TOOLS
 

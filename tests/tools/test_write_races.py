@@ -14,7 +14,7 @@ import pytest
 
 from surehand import Surehand, ToolResult
 from surehand.core.events import Event
-from surehand.core.read_state import SETTLED_NS
+from surehand.core.session import SETTLED_NS
 from surehand.core.settings import Mode
 from surehand.files.opening import read_to_end
 from surehand.policy.approval import Answer, Question

@@ -9,8 +9,7 @@ from typing import Any
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.context import ToolContext
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import Seen, digest_of
-from surehand.core.session import Session
+from surehand.core.session import Seen, Session, digest_of
 from surehand.core.settings import HistorySettings, Settings
 from surehand.core.tool import Preview, Tool
 from surehand.history.history import HISTORY, History

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from surehand.agent import profiles
+from surehand.agent.subagents import load_profiles
 from surehand.batch.tasks import ResultsFile, Task, TaskResult, make_tasks
 from surehand.batch.work import MakeApprover, ModelOf, Setting, Work
 from surehand.batch.workspaces import Workspaces
@@ -244,7 +244,7 @@ async def run_batch(
 
 def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approver: MakeApprover | None) -> Setting:
     """Return what the tasks of a batch share with the application that starts it."""
-    known, _ = profiles.load(app.session.workspace, trusted=app.trusted)
+    known, _ = load_profiles(app.session.workspace, trusted=app.trusted)
     return Setting(
         app.settings,
         type(app),

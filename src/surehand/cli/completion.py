@@ -15,8 +15,8 @@ from typing import Any
 
 from surehand.cli import main, render
 from surehand.cli.main import COMMANDS, MODES, load_command
-from surehand.cli.markdown import MarkdownStream
 from surehand.cli.parser import Parser, two_columns
+from surehand.cli.screen import MarkdownStream
 from surehand.core.errors import SettingsError
 from surehand.core.names import nearest
 from surehand.state import locations

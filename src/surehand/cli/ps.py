@@ -18,6 +18,7 @@ from surehand.cli import render
 from surehand.cli.screen import format_duration
 from surehand.cli.session import run as run_command
 from surehand.commands import leftovers
+from surehand.commands.leftovers import find_abandoned
 from surehand.commands.leftovers import records as process_records
 from surehand.core.errors import StateError
 from surehand.core.events import EventKind
@@ -28,7 +29,6 @@ from surehand.engine.journal import records
 from surehand.files.sanitize import visible
 from surehand.state import local_rpc, locations
 from surehand.state.local_rpc import follow_sessions, running_sessions
-from surehand.state.private_folder import find_abandoned
 from surehand.tools.history import NOT_A_TIME, moment
 
 _ENDED = ("done", "failed", "cancelled")

@@ -22,10 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from surehand.commands.dry_run_copies import DIFF_BYTES, Difference, Layers, Side, TreeCopy, read_bytes, render
+from surehand.commands.leftovers import DRY_RUNS, PrivateFolder
 from surehand.commands.session import Shells
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import replace_values
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.files.protected_paths import inside
 from surehand.files.trees import remove_tree
 from surehand.history.change_logs import ChangeLog
@@ -36,7 +37,6 @@ from surehand.history.words import ABSENT, FileChange, FileState
 from surehand.sandbox import protocol
 from surehand.sandbox.command import NO_LAYER, Command, Ended, Feed, SandboxFailure
 from surehand.sandbox.protocol import Runner
-from surehand.state.private_folder import DRY_RUNS, PrivateFolder
 
 if TYPE_CHECKING:
     from surehand.history.history import History

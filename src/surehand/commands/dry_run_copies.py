@@ -24,8 +24,8 @@ from typing import Any, Final, Literal, TypeAlias
 from surehand.commands.output import binary_kind
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen, replace_values
-from surehand.core.read_state import digest_of
 from surehand.core.secrets import is_secret
+from surehand.core.session import digest_of
 from surehand.core.text import DRY_RUN_DIFF_LINES
 from surehand.files.diff import text_diff
 from surehand.files.protected_paths import inside

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from surehand.commands.environment import DEFAULT_PATH, CleanEnvironment
-from surehand.commands.leftovers import Record, clear_dead
+from surehand.commands.leftovers import DRY_RUNS, PrivateFolder, Record, clear_abandoned, clear_dead
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import replace_values
 from surehand.core.secrets import is_secret
@@ -24,7 +24,6 @@ from surehand.sandbox import protocol
 from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.profile import GIT_INFO, SandboxProfile, closed_profile, open_profile
 from surehand.state import locations
-from surehand.state.private_folder import DRY_RUNS, PrivateFolder, clear_abandoned
 
 if TYPE_CHECKING:
     from surehand.commands.persistent_shell import ShellWithMemory

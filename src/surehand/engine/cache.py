@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.frozen import frozen, replace_values
-from surehand.core.read_state import SETTLED_NS
-from surehand.core.session import Kept, Session
+from surehand.core.session import SETTLED_NS, Kept, Session
 from surehand.core.tool import Tool
 from surehand.state.files import write_private
 

@@ -23,8 +23,7 @@ from surehand.core.errors import StateError, ToolFailure
 from surehand.core.events import Event
 from surehand.core.frozen import frozen, names_of
 from surehand.core.model import Usage
-from surehand.core.read_state import Seen
-from surehand.core.session import Session, name_problem
+from surehand.core.session import Seen, Session, name_problem
 from surehand.state.files import write_private
 
 _KEPT: Final = frozenset(

@@ -17,8 +17,7 @@ import sys
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands.collect_changes import KEPT_HINT, put_back_message
-from surehand.commands.program_watch import ProgramWatch
+from surehand.commands.collect_changes import KEPT_HINT, ProgramWatch, put_back_message
 from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.call import ToolCall, ToolError, ToolResult

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from surehand.commands.program_watch import ProgramWatch
+from surehand.commands.collect_changes import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import ToolFailure

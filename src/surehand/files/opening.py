@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import SETTLED_NS
-from surehand.core.session import Kept
+from surehand.core.session import SETTLED_NS, Kept
 from surehand.files.paths import (
     missing_failure,
     open_at_hand,

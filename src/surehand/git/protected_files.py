@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from surehand.core.frozen import frozen, replace_values
-from surehand.core.read_state import SETTLED_NS
 from surehand.core.secrets import is_secret
+from surehand.core.session import SETTLED_NS
 from surehand.core.text import lazy_pattern
 from surehand.git.config import entries, read_plain, settings_of, user_files
 from surehand.git.model import CONFIGS, is_harmless, names_file

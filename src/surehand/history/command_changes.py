@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from surehand.core.frozen import frozen
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.files.protected_paths import within
 from surehand.files.trees import remove_tree
 from surehand.history import change_logs

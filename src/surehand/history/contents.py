@@ -24,7 +24,7 @@ from io import FileIO
 from typing import Final
 
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.files.atomic import write_all
 from surehand.files.streamed import Bytes, Part, join_parts, part_blocks
 from surehand.files.text import Splice, splice_bytes

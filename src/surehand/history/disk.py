@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import SETTLED_NS, digest_of
+from surehand.core.session import SETTLED_NS, digest_of
 from surehand.files.atomic import create_file, replace_file
 from surehand.files.paths import PATH_ONLY
 from surehand.history.contents import Stream, read_blocks

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.history.contents import Contents, Stream
 from surehand.history.disk import HELD_BYTES, open_in
 from surehand.history.log import PRUNED_SHARE, Log, connect, connect_to_read, is_damaged, prune_seen, set_aside

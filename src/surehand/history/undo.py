@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen, replace_values
-from surehand.core.read_state import digest_of
+from surehand.core.session import digest_of
 from surehand.files.diff import one_line
 from surehand.files.merge import merge_lines
 from surehand.files.text import detect

@@ -26,6 +26,7 @@ from surehand.core.frozen import frozen
 from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.files.paths import is_beneath
+from surehand.policy.approval import suggestion
 from surehand.policy.book import Matching, why_git_obeys
 from surehand.policy.floor import command_floor, kept_output, own_state, path_floor, picks_by_pattern, removes_by_choice
 from surehand.policy.paths import PathPattern, ResolvedPath, fold_name
@@ -43,7 +44,6 @@ from surehand.policy.rules import (
     host_guard,
     plain_host,
 )
-from surehand.policy.suggest import suggestion
 
 if TYPE_CHECKING:
     from surehand.core.settings import Mode

@@ -14,8 +14,8 @@ from surehand.core.context import ToolContext
 from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import StateError, ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.read_state import Seen, digest_of
 from surehand.core.record import Args, Field
+from surehand.core.session import Seen, digest_of
 from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.call import ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
-from surehand.core.read_state import Seen, digest_of
 from surehand.core.record import Args, Field
+from surehand.core.session import Seen, digest_of
 from surehand.core.tool import Tool
 from surehand.history.read_contents import SEEN
 from surehand.tools import list_schema, object_schema

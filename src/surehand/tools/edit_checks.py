@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen
-from surehand.core.read_state import Seen, digest_of
 from surehand.core.secrets import is_secret
+from surehand.core.session import Seen, digest_of
 from surehand.core.text import REFUSAL_DIFF_LINES
 from surehand.files.diff import text_diff
 from surehand.files.encodings import PAIRS, is_weak_guess

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
-from surehand.core.read_state import Seen, digest_of
-from surehand.core.session import Kept
+from surehand.core.session import Kept, Seen, digest_of
 from surehand.files.atomic import (
     Beside,
     create_file,

@@ -1,7 +1,7 @@
 """`Read`: a file as a model can use it: numbered lines, a picture, pages, cells.
 
 What is shown is remembered (`Session.saw`), so that Edit and Write know whether a file has changed since. The rule is
-in `core/read_state.py`. The digest is of the whole file, taken where that costs little: files up to `WHOLE_BYTES`,
+in `core/session.py`. The digest is of the whole file, taken where that costs little: files up to `WHOLE_BYTES`,
 or any that was shown whole; in a process that serves one call, up to `ONE_CALL_BYTES`. For a larger file of which a
 part was read the status must do, unless it is so young that it proves nothing.
 """
@@ -17,10 +17,9 @@ from surehand.core.call import Image, Text, ToolResult
 from surehand.core.effects import ReadPath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import replace_values
-from surehand.core.read_state import Seen, digest_of
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.schema import truncate_text
-from surehand.core.session import Kept
+from surehand.core.session import Kept, Seen, digest_of
 from surehand.core.text import PDF_CHARACTERS, format_count
 from surehand.core.tool import Tool
 from surehand.files.encodings import named_codec

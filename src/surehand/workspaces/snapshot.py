@@ -20,8 +20,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from surehand.core.errors import StateError
 from surehand.core.frozen import field, frozen
-from surehand.core.read_state import SETTLED_NS, digest_of
 from surehand.core.secrets import is_secret
+from surehand.core.session import SETTLED_NS, digest_of
 from surehand.files.paths import open_folder
 from surehand.files.trees import copy_data
 from surehand.git.repositories import read_tracked, repository_at

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from surehand import sandbox
 from surehand.commands import environment
-from surehand.commands.program_watch import ProgramWatch
+from surehand.commands.collect_changes import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.errors import ToolFailure

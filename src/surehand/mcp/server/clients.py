@@ -19,8 +19,7 @@ from typing import Any, Final, Protocol, cast
 
 from surehand.core.call import Source, ToolResult
 from surehand.core.events import Event
-from surehand.core.read_state import Seen
-from surehand.core.session import Session
+from surehand.core.session import Seen, Session
 from surehand.core.view import Selection
 from surehand.engine.bus import Bus
 from surehand.mcp.server.calls import LEVELS, Asked, AsksClient, ClientCall, Log, LogLevel

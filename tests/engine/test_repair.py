@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from surehand.core.repair import repair
+from surehand.engine.arguments import repair
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from surehand.cli.main import main
-from surehand.state.private_folder import PrivateFolder, find_abandoned
+from surehand.commands.leftovers import PrivateFolder, find_abandoned
 from surehand.testing import scratch_app
 
 PROGRAM = """
