@@ -1,9 +1,9 @@
-"""The fault run: kill or fail any system call of any thread or child of the whole program, and check what must hold.
+"""The fault run: kill or fail any system call of any thread or child of the program, then check what must hold.
 
-Driven by a seed through `call`, every tool that changes files, commands of each kind, a dry run, a batch, a server's
-tool, a rewind, the command line and closing. Afterwards: every file has its old or its new
-bytes; every ok has its undo, with the old content; an answer that says nothing was changed is true; the audit verifies;
-nothing is left behind, neither files nor processes; the next session works.
+A seed picks points in runs through `call`, every tool that changes files, commands of each kind, a dry run, a batch, a
+server's tool, a rewind, the command line and closing. Afterwards files have their old or their new bytes; every change
+that was reported has its undo, with the old content; "Nothing was changed" is true; the audit verifies and has an
+intent of every call that changed files; no files and no processes are left behind; the next session works.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from tests.faults.tracing import KILL, KILL_CALLER, SHORT, Call, Decision, Trace
 from surehand import Settings, Surehand, ToolCall, ToolResult
 from surehand.cli.main import main as command_line
 from surehand.core.settings import McpServerSettings, ToolSettings
-from surehand.engine.audit import verify
+from surehand.engine.audit import records, verify
 from surehand.history.change_logs import RESERVE, RESERVED_BYTES
 from surehand.history.history import HISTORY
+from surehand.history.words import Change
 from surehand.policy.approval import Answer, Question
 from surehand.state import locations
 from surehand.testing import Says, ScriptedModel
@@ -60,26 +61,26 @@ _TAKE_ROOM = {"write", "pwrite64", "writev", "fallocate", "mkdir", "mkdirat", "c
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at a point, and at which system calls there are points."""
+    """A fault, and the system calls at which it may be injected."""
 
     decision: Decision
     names: frozenset[str] | None = None
-    """None: any call."""
+    """None for any call."""
     children: bool = False
     """Whether only calls of children count."""
     on_files: bool = False
-    """Whether only calls on files count: no pipe and no socket does so."""
+    """Whether only calls on files count: only a disk is full, not a pipe or a socket."""
     lasting: bool = False
-    """Whether the disk is full from the point on, but for the room that was set aside and is given back."""
+    """Whether the disk stays full from the point on, except for the reserve that the program frees."""
 
     def size(self, whole: Traced) -> int:
-        """Return how many points there are at the most in a run."""
+        """Return the number of points in a run without faults."""
         if self.children:
             return whole.child_calls
         return sum(count for name, count in whole.names.items() if self.names is None or name in self.names)
 
     def at(self, point: int, report: str) -> Callable[[Call], Decision]:
-        """Return who decides that it happens at a point; what the program reports is on another disk."""
+        """Return the tracer's decision function. The report file is exempt, as if it were on another disk."""
         seen = room = 0
 
         def decide(call: Call) -> Decision:
@@ -102,7 +103,7 @@ class Fault:
 
 
 def _room_for(call: Call) -> int:
-    """Return how much more a file takes after a write to it."""
+    """Return how many bytes a file grows by a write."""
     if call.name == "fallocate":
         return call.args[3]
     if call.name not in ("write", "pwrite64"):
@@ -127,20 +128,20 @@ FAULTS: Final = {
 }
 
 NO_NEW_PRIVS: Final = 38
-"""What a supervisor asks of the kernel just before it is ready."""
+"""PR_SET_NO_NEW_PRIVS, which a supervisor sets just before it is ready."""
 
 
 @dataclass
 class Step:
-    """One call of a scenario: its tool, its arguments, and what its files hold after it."""
+    """One call of a scenario: its tool, its arguments, and the contents of its files afterwards."""
 
     tool: str
     args: dict[str, Any]
     after: dict[str, bytes | None] = field(default_factory=dict[str, "bytes | None"])
     midway: dict[str, bytes | None] = field(default_factory=dict[str, "bytes | None"])
-    """What a shell that is killed between two system calls of its own leaves: no tool of ours writes in such steps."""
+    """Contents that a shell may leave if it is killed between two system calls; our own tools never do."""
     turn: bool = False
-    """Whether a model makes the call in a turn of its own, which is not told what came of it."""
+    """Whether a model makes the call in a turn of its own; its result is not reported."""
 
 
 EDITED: Final = LARGE.replace(b"line 2000 of", b"LINE 2000 of")
@@ -163,7 +164,7 @@ FILES: Final = (
 
 
 def blob_id(data: bytes) -> str:
-    """Return what git calls a content."""
+    """Return git's blob id of a content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
@@ -258,13 +259,14 @@ TURNS: Final = (
     Step("Bash", {"command": "rm doomed.txt"}, {"doomed.txt": None}, turn=True),
     Step("rewind", {"to": 1}, {"new.txt": None, "doomed.txt": b"doomed\n"}),
 )
+_UNCHANGED: Final = "Nothing was changed"
 BACK: Final = ("Undo", "Redo", "rewind")
-"""Steps that are about what was made before them, whatever that was."""
+"""Steps that revert earlier steps, so that their effect depends on which of those succeeded."""
 
 
 @dataclass
 class Scene:
-    """A workspace, a home of its own, and the file in which the program reports what it was answered."""
+    """A workspace, a home directory, and the file to which the program reports each answer."""
 
     folder: Path
 
@@ -283,20 +285,20 @@ class Scene:
         return self.folder / "report"
 
     def enter(self) -> None:
-        """Make this process one that lives in the scene."""
+        """Point this process's home and state at the scene, and silence its output."""
         os.environ["HOME"] = str(self.folder / "home")
         os.environ["SUREHAND_HOME"] = str(self.folder / "home/state")
-        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process lives
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
         os.dup2(sys.stdout.fileno(), 1)
         os.dup2(sys.stdout.fileno(), 2)
 
-    def told(self) -> list[dict[str, Any]]:
+    def answers(self) -> list[dict[str, Any]]:
         lines = self.report.read_text().splitlines() if self.report.exists() else []
         return [json.loads(line) for line in lines]
 
 
 class Applies:
-    """An approver that has every command run on a copy first, and answers with that."""
+    """An approver that makes a dry run of every command, and approves its result."""
 
     async def ask(self, question: Question) -> Answer:
         shown = await question.try_first() if question.try_first is not None else None
@@ -304,7 +306,7 @@ class Applies:
 
 
 def through_calls(scene: Scene, steps: tuple[Step, ...], *, at_once: int = 0, **options: Any) -> None:
-    """Run a scenario through `call`, the first so many steps at once, reporting each answer as it comes."""
+    """Run a scenario through `call`, its first `at_once` steps concurrently; report each answer as it comes."""
     scene.enter()
     report = os.open(scene.report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     given: dict[str, Any] = {"approver": Says("once"), "settings": Settings(), **options}
@@ -357,7 +359,7 @@ async def _make(app: Surehand, step: Step, task_id: str) -> ToolResult:
 
 
 def through_the_command_line(scene: Scene, steps: tuple[Step, ...]) -> None:
-    """Run a scenario as a person types it, each step a command of one process."""
+    """Run a scenario on the command line, each step one command, all in one process."""
     scene.enter()
     for step in steps:
         words = ["tools", "invoke", step.tool, "--args", json.dumps(step.args), "--mode", "accept-edits"]
@@ -386,7 +388,7 @@ OTHERS: Final = ("persistent shell", "background", "dry run", "batch", "server",
 
 
 def _warm_up(scene: Scene, door: str) -> None:
-    """Go through a door once in this process: what is imported by now is not imported again in every run."""
+    """Run a door once in this process, so that its imports do not repeat in every run."""
     act, steps = DOORS[door]
     outputs = os.dup(1), os.dup(2), sys.stdout, sys.stderr
     try:
@@ -399,7 +401,7 @@ def _warm_up(scene: Scene, door: str) -> None:
 
 
 class Run:
-    """Makes points by a seed, counts what came of them."""
+    """Injects faults at random points of a seed, and counts them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -408,7 +410,7 @@ class Run:
         self.counts: Counter[str] = Counter()
 
     def point(self, door: str) -> None:
-        """Make one fault somewhere in a run through a door, and check."""
+        """Inject one random fault into a run through a door, and check."""
         act, steps = DOORS[door]
         if door not in self._whole:
             _warm_up(self.scene(), door)
@@ -416,12 +418,12 @@ class Run:
             assert whole.status == 0, f"without any fault the run through {door} ended with {whole.status}"
         name = self._random.choice(["kill", "kill", *FAULTS])
         size = FAULTS[name].size(self._whole[door])
-        # The last part of a run is its closing; a third of all points lie there.
+        # A third of all points lie in the last third of a run, which includes closing.
         first = size * 2 // 3 if self._random.random() < 0.33 else 1
         self.fault(door, name, self._random.randint(first, max(size, 1)))
 
     def fault(self, door: str, name: str, point: int) -> None:
-        """Make one fault at a point of a run through a door, and check."""
+        """Inject a fault at a point of a run through a door, and check."""
         (act, steps), fault = DOORS[door], FAULTS[name]
         scene = self.scene()
         traced = tracing.trace(
@@ -432,7 +434,7 @@ class Run:
             assert traced.left == 0, "processes were left behind"
             check(scene, steps)
         except BaseException as problem:
-            problem.add_note(f"after {door}, {name} {point}: {traced.hit or 'no fault'}; answers: {scene.told()}")
+            problem.add_note(f"after {door}, {name} {point}: {traced.hit or 'no fault'}; answers: {scene.answers()}")
             raise
 
     def scene(self) -> Scene:
@@ -441,35 +443,44 @@ class Run:
 
 
 def check(scene: Scene, steps: tuple[Step, ...]) -> None:
-    """Check all that must hold after a fault, by what the program reported and what a new session finds."""
+    """Check every promise, against what the program reported and what a new session finds."""
     os.environ["HOME"], os.environ["SUREHAND_HOME"] = str(scene.folder / "home"), str(scene.folder / "home/state")
-    asyncio.run(_check(scene, steps))
+    changes = asyncio.run(_check(scene, steps))
     state = locations.workspace_state(str(scene.workspace))
     verified = verify(os.path.join(state, "audit"))
     assert verified.ok, verified
+    intents = {each["call"] for each in records(os.path.join(state, "audit")) if each["kind"] == "intent"}
+    missing = [each.tool for each in changes if each.call_id and each.call_id not in intents]
+    assert missing == [], "a call changed files and was not in the audit before"
     stray = [path for path in scene.workspace.rglob("*") if path.name not in START]
     assert stray == [], "files were left behind"
     journals = Path(state, "journals")
     assert not journals.exists() or os.listdir(journals) == [], "a journal was left behind"
+    everything = (scene.folder / "home/state").rglob("*")
+    left = [str(path) for path in everything if path.suffix == ".tmp" or path.parent.name == "dry_runs"]
+    assert left == [], "temporary files were left in the state folder"
 
 
-async def _check(scene: Scene, steps: tuple[Step, ...]) -> None:
+async def _check(scene: Scene, steps: tuple[Step, ...]) -> list[Change]:
+    """Check the files, the history and undo in a new session; return all changes of the history."""
     async with Surehand(scene.workspace, session="after", approver=Says("once"), settings=Settings()) as app:
         history = app.session.keep(HISTORY)
         ever = {name: {data} for name, data in START.items()}
         possible: dict[str, set[bytes | None]] = {name: {data} for name, data in START.items()}
-        answers = {each["step"]: each for each in scene.told()}
+        answers = {each["step"]: each for each in scene.answers()}
         for number, step in enumerate(steps):
             answer, before = answers.get(number), {name: {*data} for name, data in possible.items()}
             made = all(answers.get(each, {"ok": steps[each].turn}).get("ok") for each in range(number))
             if step.tool in BACK and not made:
-                step = Step(step.tool, {}, {})  # it is about what there is: any of the steps that were made
+                step = Step(step.tool, {}, {})  # any earlier step may be reverted
                 for name, data in ever.items():
                     possible[name] |= data
+            if answer is not None and not answer["ok"] and step.tool not in BACK and _UNCHANGED in answer["output"]:
+                continue  # the files must be as they were before the step
             for name, data in [*step.after.items(), *step.midway.items()]:
                 possible[name].add(data)
                 ever[name].add(data)
-            if step.args.get("run_in_background"):  # it may be anywhere in what it does, or be ended there
+            if step.args.get("run_in_background"):  # it may have been ended anywhere in its work
                 for name, data in steps[number + 1].after.items():
                     possible[name].add(data)
                     ever[name].add(data)
@@ -484,18 +495,19 @@ async def _check(scene: Scene, steps: tuple[Step, ...]) -> None:
                 for name, data in step.after.items():
                     possible[name] = {data}
         _check_files(scene, possible)
-        told = any(
+        warned = any(
             "cannot all be undone" in each["output"] and "What it changed is kept" not in each["output"]
             for each in answers.values()
         )
-        if not told and history.standing(session_id="session_work"):
+        if not warned and history.standing(session_id="session_work"):
             undone = await app.undo(session="work")
             assert undone.ok, undone.output
-        if not told:  # whatever had happened, answered or not, was in the history
+        if not warned:  # every change, answered or not, was in the history
             _check_files(scene, {name: {data} for name, data in START.items()})
         result = await app.call("Write", {"file_path": "after.txt", "content": "after\n"})
         assert result.ok, result.output
         assert (await app.undo()).ok, "the next session cannot undo"
+        return history.changes()
 
 
 def _check_files(scene: Scene, possible: dict[str, set[bytes | None]]) -> None:
@@ -507,7 +519,7 @@ def _check_files(scene: Scene, possible: dict[str, set[bytes | None]]) -> None:
 
 
 def run_points(folder: Path, seed: int, points: dict[str, int]) -> Counter[str]:
-    """Inject so many faults at each door; where a run does not reach its point, another one is drawn."""
+    """Inject the given number of faults at each door; a run that ends before its point is drawn again."""
     run = Run(folder / "scene", seed)
     wanted = 0
     for door, count in points.items():
@@ -618,7 +630,7 @@ def test_a_command_whose_supervisor_dies_while_it_gets_ready_fails_at_once_and_t
 
     scene = run.scene()
     assert tracing.trace(lambda: act(scene, steps), decide).hit == "kill caller a child at prctl"
-    first, second = scene.told()
+    first, second = scene.answers()
     assert not first["ok"]
     assert "the process that watched over it was killed" in first["output"]
     assert second["ok"], second
@@ -661,7 +673,7 @@ def test_what_a_full_disk_kept_from_the_list_of_changes_is_said_and_not_promised
         return errno.ENOSPC if is_full and takes_room else None
 
     assert tracing.trace(lambda: act(scene, steps), decide, lasting=True).hit
-    output = scene.told()[0]["output"]
+    output = scene.answers()[0]["output"]
     assert "made.txt (no room for the list of changes)" in output
     assert "What else it changed is kept" in output
     check(scene, steps)
