@@ -1,8 +1,8 @@
-"""A batch: tasks run so many at once, each attempt in a workspace of its own, each task with exactly one result.
+"""Run a batch: up to `parallel` tasks at once, each attempt in its own workspace, exactly one result per task.
 
     async for result in app.batch(["fix the failing test", ...], parallel=8): ...
 
-A result is written before it is yielded. What has a result never runs again; what was interrupted does.
+A result is on the disk before it is yielded. On resume, tasks with a result are skipped; interrupted ones run again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Runner(Protocol):
     """Where attempts at tasks run: here, or on a cluster."""
 
     def begin(self, setting: Setting, workspaces: Workspaces) -> None:
-        """Start with what the tasks of a batch share, and the source of their workspaces."""
+        """Receive the shared settings of the tasks, and the maker of their workspaces; called once, first."""
         ...
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
-        """Run one attempt and return what a result holds of it; cancelled, it leaves nothing behind."""
+        """Run one attempt and return the fields of its result. A cancelled attempt leaves nothing behind."""
         ...
 
     async def close(self, *, finished: bool) -> None:
@@ -57,7 +57,7 @@ class Options:
     parallel: int = 4
     retries: int = 0
     timeout_s: float | None = None
-    """For tasks that do not say themselves."""
+    """For tasks that set no timeout of their own."""
     on_start: Callable[[Task, int], None] | None = None
 
 
@@ -68,12 +68,12 @@ class LocalRunner:
         self._keep = keep_workspaces
 
     def begin(self, setting: Setting, workspaces: Workspaces) -> None:
-        """Start with what the tasks of a batch share, and the source of their workspaces."""
+        """Receive the shared settings of the tasks, and the maker of their workspaces; called once, first."""
         self._setting = setting
         self._workspaces = workspaces
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
-        """Run one attempt and return what a result holds of it."""
+        """Run one attempt and return the fields of its result."""
         try:
             workspace = await self._workspaces.make(task, attempt)
         except (ToolFailure, StateError) as problem:
@@ -93,12 +93,12 @@ class LocalRunner:
         return found
 
     async def close(self, *, finished: bool) -> None:
-        """End the git processes, and remove the workspaces once no task is left."""
+        """Close the git sessions; delete the workspaces if no task is left to run."""
         await self._workspaces.close(remove=finished)
 
 
 class Batch:
-    """The tasks of one batch on their way; `run` yields results as they come."""
+    """A running batch; `run` yields results as tasks finish."""
 
     def __init__(self, tasks: list[Task], runner: Runner, options: Options, results: ResultsFile | None = None) -> None:
         self.options = options
@@ -111,7 +111,7 @@ class Batch:
         self._stopping = False
 
     async def run(self) -> AsyncGenerator[TaskResult]:
-        """Run the tasks without a result, and yield each result once it is written."""
+        """Run the tasks that have no result yet; yield each result once it is written."""
         waiting = iter(self.open)
         left = len(self.open)
 
@@ -152,7 +152,7 @@ class Batch:
             await asyncio.wait(self._workers)
 
     async def _run_task(self, task: Task) -> TaskResult:
-        """Run a task until an attempt passes, or none is left."""
+        """Run a task until an attempt passes or the retries are used up."""
         began = time.monotonic()
         found: dict[str, Any] = {}
         spent: list[dict[str, Any]] = []
@@ -204,7 +204,7 @@ async def run_batch(
     runner: Runner | None = None,
     on_start: Callable[[Task, int], None] | None = None,
 ) -> AsyncGenerator[TaskResult]:
-    """Run tasks and yield their results; what `Surehand.batch` does."""
+    """Run tasks and yield their results: the implementation of `Surehand.batch`."""
     if parallel < 1 or retries < 0:
         raise SettingsError("a batch needs parallel of at least 1, and retries of at least 0")
     if resume and out is None:
@@ -212,7 +212,7 @@ async def run_batch(
     if runner is not None and (keep_workspaces or make_approver):
         raise SettingsError("on a cluster the fleet's approver answers questions, and workspaces are not kept")
     app.session.refuse_if_closed()
-    underway = app.session.keep(BATCHES)
+    running_batches = app.session.keep(BATCHES)
     made = make_tasks(tasks)
     setting = make_setting(app, model, make_approver)
     setting.check_profiles(made)
@@ -226,14 +226,14 @@ async def run_batch(
         runner.begin(setting, workspaces)
         options = Options(parallel=parallel, retries=retries, timeout_s=timeout, on_start=on_start)
         batch = Batch(made, runner, options, results)
-        underway.add(batch)
+        running_batches.add(batch)
         running = batch.run()
         try:
             async for result in running:
                 yield result
         finally:
             await running.aclose()
-            underway.discard(batch)
+            running_batches.discard(batch)
     finally:
         if results is not None:
             results.close()
@@ -243,7 +243,7 @@ async def run_batch(
 
 
 def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approver: MakeApprover | None) -> Setting:
-    """Return what the tasks of a batch share with the application that starts it."""
+    """Build the settings that all tasks share from the application that starts the batch."""
     known, _ = load_profiles(app.session.workspace, trusted=app.trusted)
     return Setting(
         app.settings,
@@ -259,7 +259,7 @@ def make_setting(app: Surehand, model: str | Model | ModelOf | None, make_approv
 
 
 def make_task_listener(app: Surehand) -> Listener:
-    """Return a listener that passes events of tasks to an application's bus and counts their calls in its metrics."""
+    """Return a listener that forwards events of tasks to the application's bus and counts calls in its metrics."""
     count = HeardCalls(app.metrics)
 
     def pass_on(event: Event) -> None:
@@ -273,12 +273,12 @@ def _model_of(model: Model | ModelOf) -> ModelOf:
     """Return a function that gives every task a model; a model object is shared, and closed by its owner."""
     if callable(model):
         return model
-    shared = _Shared(model)
+    shared = _SharedModel(model)
     return lambda task: shared
 
 
-class _Shared:
-    """A model that several tasks speak with at once; none of them closes it."""
+class _SharedModel:
+    """A model that several tasks use at once; only its owner closes it."""
 
     def __init__(self, model: Model) -> None:
         self.provider, self.name = model.provider, model.name
@@ -286,4 +286,4 @@ class _Shared:
         self.stream = model.stream
 
     async def close(self) -> None:
-        """Leave it open."""
+        """Do nothing: the model belongs to the caller of the batch."""

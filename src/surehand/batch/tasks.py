@@ -1,8 +1,8 @@
 """The tasks of a batch, one JSON object a line, checked whole before anything runs; and their results.
 
-The results are a JSON-lines file that holds at most one line for each task, whatever happens. A line is appended in one
-write and is on the disk before it is reported. What a crash left half-written at the end is not a result: it is removed
-when the batch goes on, and that task runs again. One batch at a time has the file.
+The results are a JSON-lines file with at most one line per task. A line is appended in one write and flushed to disk
+before the result is reported. A last line that a crash left half-written is removed on resume, and its task runs again.
+The file is locked: only one batch at a time writes it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Task(Table):
 
     @property
     def source(self) -> WorkspaceSpec:
-        """What it works on, in the long form; a path of `.` for the batch's own folder."""
+        """The workspace in its long form; path `.`, the batch's own folder, if none is given."""
         if isinstance(self.workspace, WorkspaceSpec):
             return self.workspace
         text = self.workspace or "."
@@ -88,7 +88,7 @@ class Task(Table):
         return WorkspaceSpec(path=text)
 
     def rules_of(self, verdict: str) -> tuple[str, ...]:
-        """Return the rules of one verdict, without that word."""
+        """Return the rules with this verdict, without the verdict itself."""
         return tuple(rule.partition(" ")[2].strip() for rule in self.rules if rule.partition(" ")[0] == verdict)
 
     def find_faults(self) -> Iterator[str]:
@@ -141,17 +141,17 @@ def read_tasks(path: str) -> list[Task]:
             rows.append((f"{os.path.basename(path)}:{number}", json.loads(line)))
         except (ValueError, RecursionError) as problem:
             faults.append(f"{os.path.basename(path)}:{number}: not JSON: {problem}")
-    return _check_ids(rows, faults)
+    return _parse_tasks(rows, faults)
 
 
 def make_tasks(given: Iterable[Task | Mapping[str, Any] | str]) -> list[Task]:
-    """Return tasks of a program: tasks, plain data, or prompts alone."""
+    """Build tasks from Task objects, mappings or bare prompts; raise SettingsError for invalid ones."""
     rows = [({"prompt": each} if isinstance(each, str) else each) for each in given]
-    return _check_ids([(f"task {number}", row) for number, row in enumerate(rows, 1)], [])
+    return _parse_tasks([(f"task {number}", row) for number, row in enumerate(rows, 1)], [])
 
 
-def _check_ids(rows: Sequence[tuple[str, Any]], faults: list[str]) -> list[Task]:
-    """Return tasks with ids, each once; a task without one is named by its place."""
+def _parse_tasks(rows: Sequence[tuple[str, Any]], faults: list[str]) -> list[Task]:
+    """Parse and check tasks. One without an id is named by its position; ids must be unique."""
     tasks: list[Task] = []
     taken: dict[str, str] = {}
     for number, (where, row) in enumerate(rows, 1):
@@ -185,7 +185,7 @@ STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "error", "timeout")
 
 @frozen(kw_only=True)
 class TaskResult:
-    """What came of one task."""
+    """The result of one task."""
 
     id: str
     task: str
@@ -206,7 +206,7 @@ class TaskResult:
     error: Mapping[str, str] | None = None
     model: str = ""
     workspace: str = ""
-    """Where the workspace lies, if it was kept."""
+    """Path of the workspace, if it was kept."""
     node: str = ""
     """Which node of a cluster it ran on."""
 
@@ -216,12 +216,12 @@ class TaskResult:
         return self.status == "passed"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the result as JSON-compatible data."""
         return {name: getattr(self, name) for name in _NAMES}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TaskResult:
-        """Return what plain data stands for; raise StateError for what is no result."""
+        """Build a TaskResult from the output of to_dict; raise StateError if it is not one."""
         if not isinstance(data.get("id"), str) or data.get("status") not in STATUSES:
             raise StateError("this is not a result of a batch")
         return cls(**{name: data[name] for name in _NAMES if name in data})
@@ -245,7 +245,7 @@ def read_results(path: str) -> list[TaskResult]:
 
 
 def _parse_results(path: str, data: bytes) -> tuple[list[tuple[TaskResult, int]], int]:
-    """Return the results with where each ends, and where the last whole line does."""
+    """Return each result with the offset after its line, and the offset after the last complete line."""
     found: list[tuple[TaskResult, int]] = []
     at = number = 0
     while at < len(data):
@@ -268,7 +268,7 @@ def _parse_results(path: str, data: bytes) -> tuple[list[tuple[TaskResult, int]]
 def _is_torn(tail: bytes) -> bool:
     """True if this is what a crash leaves of a result: its beginning, or blocks that never reached the disk.
 
-    Anything else was written by somebody else, and is theirs to keep.
+    Anything else was written by another program and must not be removed.
     """
     written = tail.rstrip(b"\n").rstrip(b"\0")
     begins_as_ours = written.startswith(_BEGINNING) or _BEGINNING.startswith(written)
@@ -276,7 +276,7 @@ def _is_torn(tail: bytes) -> bool:
 
 
 class ResultsFile:
-    """A results file that is held by this batch alone until it is closed."""
+    """A results file, locked for this batch until it is closed."""
 
     def __init__(self, path: str, *, resume: bool) -> None:
         self.path = os.path.abspath(path)
@@ -304,7 +304,7 @@ class ResultsFile:
             os.close(folder)
 
     def _recover(self, resume: bool) -> dict[str, TaskResult]:
-        """Return the results that are there, after cutting off what a crash left half-written."""
+        """Return the results in the file, after removing a line that a crash left half-written."""
         with open(self.path, "rb") as file:
             data = file.read()
         if data and not resume:
@@ -319,7 +319,7 @@ class ResultsFile:
         return done
 
     def find_open(self, tasks: Sequence[Task]) -> list[Task]:
-        """Return the tasks that have no result yet; raise StateError where one has that of another task."""
+        """Return the tasks without a result; raise StateError if a task was changed since its result was written."""
         for task in tasks:
             known = self.done.get(task.id)
             if known is not None and known.task != task.digest:
@@ -329,7 +329,7 @@ class ResultsFile:
         return [task for task in tasks if task.id not in self.done]
 
     def append(self, result: TaskResult) -> None:
-        """Write a result; it is on the disk when this returns, and nowhere if it fails."""
+        """Append a result and flush it to the disk; on failure nothing of it stays in the file."""
         line = json.dumps(result.to_dict(), default=str).encode() + b"\n"
         if result.id in self.done:
             raise StateError(f"the task {result.id} already has a result")

@@ -1,8 +1,8 @@
-"""The work of one task in the workspace it was given: the calls or the conversation, the diff, then the check.
+"""Run one task in its workspace: the calls or the conversation, then the diff, then the check.
 
-The work is done by an ordinary application with a session of its own. It is closed before the diff is taken, so that
-nothing of it runs any more, and the check runs in a new one, whose shell nobody could prepare. `FleetRunner` has the
-same work done by the same code in a remote session on a node.
+A task runs in an ordinary application with a session of its own. It is closed before the diff is taken, so that none of
+its processes still runs. The check runs in a new session, whose shell the task cannot have prepared. `FleetRunner` runs
+the same code in a remote session on a node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 ModelOf: TypeAlias = Callable[["Task"], "Model"]
 MakeApprover: TypeAlias = "Callable[[Surehand], Approver]"
 TEXT_LIMIT: Final = 4000
-"""Characters of one argument, output or message that a result holds."""
+"""Maximum characters of one argument, output or message in a result."""
 DIFF_BYTES: Final = 64 << 20
 """A larger diff is not written into a result; the workspace is kept instead."""
 _CHECK_MS: Final = 600_000
@@ -50,11 +50,11 @@ _CHECK_MS: Final = 600_000
 
 @frozen
 class Setting:
-    """What every task of a batch shares."""
+    """The settings that all tasks of a batch share."""
 
     settings: Settings
     app_class: type[Surehand]
-    """What opens a task's application. Given, not imported: an application starts batches itself."""
+    """The class of a task's application. Passed in, because `surehand.app` imports this package."""
     model_of: ModelOf | None = None
     """Returns the model of a task; if None, the model named by the task, the batch or the settings."""
     model: str | None = None
@@ -62,12 +62,12 @@ class Setting:
     tools: tuple[Tool, ...] = ()
     allow: tuple[str, ...] = ()
     make_approver: MakeApprover | None = None
-    """Who answers a task's questions; nobody, unless it is given."""
+    """Makes the approver of a task; if None, every question is refused."""
     listener: Listener | None = None
-    """Hears every event of every task."""
+    """Receives every event of every task."""
 
     def find_profile(self, name: str) -> Profile:
-        """Return a profile by its name; raise SettingsError that names those there are."""
+        """Return a profile by its name; raise SettingsError that lists the known ones."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
@@ -75,7 +75,7 @@ class Setting:
         raise SettingsError(f"there is no profile {name!r}; there are {known}")
 
     def check_profiles(self, tasks: Iterable[Task]) -> None:
-        """Raise SettingsError for the first task whose profile is not there."""
+        """Raise SettingsError for the first task whose profile does not exist."""
         for number, task in enumerate(tasks, 1):
             if task.profile is not None:
                 try:
@@ -85,7 +85,7 @@ class Setting:
 
 
 class Work:
-    """One attempt at a task; `outcome` is what is known of it so far, also where it was stopped."""
+    """One attempt at a task. `outcome` is filled step by step, so that it also holds what was done before a timeout."""
 
     def __init__(self, task: Task, folder: str, setting: Setting) -> None:
         self.task = task
@@ -94,7 +94,7 @@ class Work:
         self.outcome: dict[str, Any] = {}
 
     async def run(self, base: Snapshot, pieces: Pieces, timeout_s: float | None = None) -> dict[str, Any]:
-        """Do the work; return what a result holds of it. Problems of the task are part of that, not raised."""
+        """Run the attempt and return the fields of its result. Failures of the task are reported there, not raised."""
         timer = asyncio.timeout(timeout_s)
         try:
             async with timer:
@@ -194,11 +194,11 @@ class Work:
             try:
                 await loop.ask(prompt)
             finally:
-                self._take(loop.outcome)
+                self._record_outcome(loop.outcome)
         finally:
             await model.close()
 
-    def _take(self, outcome: Outcome) -> None:
+    def _record_outcome(self, outcome: Outcome) -> None:
         self.outcome |= {
             "status": "passed" if outcome.answered else "failed",
             "answer": outcome.text,
@@ -222,7 +222,7 @@ class Work:
     # -- the check ------------------------------------------------------------------------------------------------
 
     async def _check(self, command: str) -> None:
-        """Run the check: a call of Bash like any other, allowed because whoever wrote the task wrote it."""
+        """Run the check as an ordinary Bash call; the author of the task has approved it by writing it."""
         call_id = new_id("check")
         async with self._open(timeout=("Bash", _CHECK_MS / 1000)) as app:
             app.approver = _OnlyThisCall(call_id)
@@ -241,7 +241,7 @@ class Work:
 
 
 class _OnlyThisCall:
-    """Says yes to one call, and no to every other."""
+    """Approves one call and refuses all others."""
 
     def __init__(self, call_id: str) -> None:
         self._call_id = call_id
@@ -259,14 +259,14 @@ def settings_for(task: Task, folder: str, settings: Settings) -> Settings:
     mode = task.mode or ("accept-edits" if rules.mode == "default" else rules.mode)
     narrowed = rules.replace_values(
         mode=mode,
-        ask=_join_results(rules.ask, own.ask, task.rules_of("ask")),
-        deny=_join_results(rules.deny, own.deny, task.rules_of("deny")),
-        rules=_join_results(rules.rules, own.rules),
+        ask=_join_rules(rules.ask, own.ask, task.rules_of("ask")),
+        deny=_join_rules(rules.deny, own.deny, task.rules_of("deny")),
+        rules=_join_rules(rules.rules, own.rules),
     )
     return settings.replace_values(permissions=narrowed)
 
 
-def _join_results(*parts: Sequence[Any]) -> tuple[Any, ...]:
+def _join_rules(*parts: Sequence[Any]) -> tuple[Any, ...]:
     found: list[Any] = []
     for part in parts:
         found += [each for each in part if each not in found]
@@ -274,16 +274,16 @@ def _join_results(*parts: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def limits_for(task: Task, settings: Settings, model: Model) -> Limits:
-    """Return where a task's conversation stops; raise SettingsError for a limit of cost without prices."""
+    """Return the limits of a task's conversation; raise SettingsError for a cost limit if no prices are known."""
     wanted = task.limits
-    speaks = Choice(model.provider, model.name, "the task speaks with it")
+    choice = Choice(model.provider, model.name, "the task uses it")
     return make_limits(
-        settings, speaks, turns=wanted.turns, tokens=wanted.tokens, seconds=wanted.seconds, cost=wanted.cost
+        settings, choice, turns=wanted.turns, tokens=wanted.tokens, seconds=wanted.seconds, cost=wanted.cost
     )
 
 
 def _list_calls(pairs: Iterable[tuple[ToolCall, ToolResult]]) -> list[dict[str, Any]]:
-    """Return calls as a result holds them: secrets masked, long texts truncated."""
+    """Return the calls of a result, with secrets masked and long texts truncated."""
     return [
         {
             "tool": call.name,
@@ -307,7 +307,7 @@ _Payload: TypeAlias = "tuple[Task, Setting, list[Any], float | None]"
 
 
 class _Hosted(Protocol):
-    """A session as its host describes it: where its workspace is, and its first snapshot."""
+    """What `work` uses of a host's session."""
 
     work: str
     base: Any
@@ -322,13 +322,13 @@ class FleetRunner:
         self._needs = needs
 
     def begin(self, setting: Setting, workspaces: Workspaces) -> None:
-        """Start with what the tasks of a batch share, and the source of their workspaces."""
+        """Receive the shared settings of the tasks, and the maker of their workspaces; called once, first."""
         self._setting = replace_values(setting, listener=None, make_approver=None, tools=())  # only what can be pickled
         self._tools = [refer_to(each) for each in setting.tools]
         self._workspaces = workspaces
 
     async def run(self, task: Task, attempt: int, timeout_s: float | None) -> dict[str, Any]:
-        """Run one attempt on some node; one whose node dies is an error, and may be tried again."""
+        """Run one attempt on a node. If the node dies, the result is an error, which a retry may replace."""
         try:
             snapshot = await self._workspaces.snapshot_of(task)
             session = await self._fleet.session(snapshot, pieces=self._workspaces.pieces, needs=self._needs)
@@ -352,16 +352,16 @@ class FleetRunner:
 
 
 async def work(hosted: _Hosted, pieces: Pieces, payload: _Payload) -> dict[str, Any]:
-    """Do a task's work in the workspace of a remote session; runs on the node."""
+    """Run a task in the workspace of a remote session; called on the node."""
     task, setting, tools, timeout_s = payload
 
-    def ask_home(app: Surehand) -> Approver:
+    def get_host_approver(app: Surehand) -> Approver:
         return hosted.app.approver
 
     setting = replace_values(
         setting,
         tools=tuple(load_tool(each) for each in tools),
-        listener=hosted.app.bus.emit,  # the driver fetches events from there
-        make_approver=ask_home,
+        listener=hosted.app.bus.emit,  # from where the driver fetches events
+        make_approver=get_host_approver,
     )
     return await Work(task, hosted.work, setting).run(hosted.base, pieces, timeout_s)

@@ -1,8 +1,8 @@
-"""A workspace of its own for every attempt at a task: a git worktree, a copy, or what an archive or a clone holds.
+"""Make a workspace for every attempt at a task: a git worktree, a copy of a folder, an unpacked archive or a clone.
 
-What a source holds when its first task begins is what every task of it begins with, also after a crash: its snapshot
-is written down, and the pieces are stored once for all tasks. git is run as everywhere: in the sandbox, with hooks off,
-and not at all on repositories that make it run something of their own.
+All tasks of one source start from the same contents, also when a batch is resumed: the snapshot of a source is taken
+once and saved, its pieces are stored once. git runs in the sandbox with hooks off, and not at all in repositories whose
+settings would make it run programs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FETCH_S: Final = 1800.0
 
 @frozen
 class OwnWorkspace:
-    """The workspace of one attempt, and what it held at its beginning."""
+    """The workspace of one attempt, with the snapshot it started from."""
 
     folder: str
     base: Snapshot
@@ -58,7 +58,7 @@ class Workspaces:
     def __init__(self, folder: str, home: str, settings: Settings, app_class: type[Surehand]) -> None:
         self.folder = os.path.realpath(locations.private_dir(folder))
         self.home = home
-        """What relative paths of tasks are relative to."""
+        """The directory that relative paths in tasks start from."""
         self.pieces = Pieces(os.path.join(self.folder, "pieces"))
         self._settings = settings
         self._app_class = app_class
@@ -71,16 +71,16 @@ class Workspaces:
         self._stack = AsyncExitStack()
 
     async def close(self, *, remove: bool) -> None:
-        """End what runs git; with `remove`, take everything away that is not kept."""
+        """Close the git sessions; with `remove`, delete everything but kept workspaces."""
         await self._stack.aclose()
         if remove and not os.listdir(self._tasks):
             await asyncio.to_thread(remove_tree, self.folder)
-        elif remove:  # what is kept may be worktrees of our clones
+        elif remove:  # kept workspaces may be worktrees of our clones, which stay
             await asyncio.to_thread(remove_tree, self.pieces.folder)
             await asyncio.to_thread(remove_tree, self._sources)
 
     async def clear_leftovers(self) -> None:
-        """Remove the workspaces of tasks that a crash interrupted."""
+        """Delete the workspaces of attempts that a crash interrupted."""
         for folder in self._list_leftovers():
             await self._remove(folder, _repository_of(os.path.join(folder, "work")))
 
@@ -94,7 +94,7 @@ class Workspaces:
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
-            await asyncio.wait({making})  # a copy cannot be cancelled half-way; it is removed once complete
+            await asyncio.wait({making})  # a copy cannot be interrupted; it is deleted once complete
             if not making.cancelled() and making.exception() is None:
                 await self.remove(making.result())
             raise
@@ -121,7 +121,7 @@ class Workspaces:
             raise ToolFailure(f"the workspace cannot be created: {where}: {problem.strerror}") from problem
 
     async def snapshot_of(self, task: Task) -> Snapshot:
-        """Return the snapshot that a remote task starts from; its contents are in `pieces`."""
+        """Return the snapshot a remote task starts from; its contents are in `pieces`."""
         source = task.source
         if source.archive is None and await self._find_repository(source) is None:
             folder = self._locate(source.path or source.git or ".")
@@ -131,11 +131,11 @@ class Workspaces:
         return made.base
 
     async def remove(self, workspace: OwnWorkspace) -> None:
-        """Take a workspace away, with the state that calls in it left."""
+        """Delete a workspace and the state directory of its sessions."""
         await self._remove(os.path.dirname(workspace.folder), workspace.repository)
 
     def keep(self, workspace: OwnWorkspace) -> None:
-        """Keep a workspace after the batch."""
+        """Mark a workspace to be kept after the batch."""
         write_private(os.path.join(os.path.dirname(workspace.folder), "kept"), "")
 
     async def _remove(self, folder: str, repository: str) -> None:
@@ -152,7 +152,7 @@ class Workspaces:
     # -- git ------------------------------------------------------------------------------------------------------
 
     async def _find_repository(self, source: WorkspaceSpec) -> str | None:
-        """Return the repository to make a worktree of; None where the folder is to be copied."""
+        """Return the repository to add a worktree to; None if the folder is copied instead."""
         if source.git is not None and "://" in source.git:
             return await self._clone(source.git)
         folder = self._locate(source.path or source.git or ".")
@@ -175,12 +175,14 @@ class Workspaces:
         if wanted:
             return folder
         async with self._lock(folder):
-            if folder not in self._clean:  # once: that a task's diff was applied meanwhile changes nothing here
+            if (
+                folder not in self._clean
+            ):  # asked once: a diff that is applied during the batch must not change the answer
                 self._clean[folder] = await worktrees.is_clean((await self._git(folder)).run, folder)
         return folder if self._clean[folder] else None
 
     async def _clone(self, address: str) -> str:
-        """Return a bare clone of a repository elsewhere, fetched once; the sandbox has network for it, and no keys."""
+        """Return a bare clone of a remote repository, made once; the sandbox allows the network for it, but no keys."""
         clones = locations.private_dir(os.path.join(self.folder, "clones"))
         target = os.path.join(clones, hashlib.sha256(address.encode()).hexdigest()[:16])
         async with self._lock(target):
@@ -209,7 +211,7 @@ class Workspaces:
         return OwnWorkspace(work, base, repository)
 
     def _plain_app(self, folder: str, settings: Settings) -> Surehand:
-        """Return an application that runs our own git in a folder, and keeps nothing."""
+        """Return an application that only runs git in a folder and saves no state."""
         return self._app_class(folder, settings=settings, keep_state=False, plugins=False, interactive=False)
 
     async def _git(self, repository: str) -> OwnGit:
@@ -232,7 +234,7 @@ class Workspaces:
             return path in base.entries or is_secret(os.path.join(source, path) + ("/" if is_folder else ""))
 
         def copy() -> None:
-            # What nobody keeps (installed packages, caches) comes along as it is now; the rest as it was at first.
+            # Ignored files (installed packages, caches) are copied as they are now, all others from the snapshot.
             copy_tree(source, work, COPY_LIMITS, lambda: False, leaves_out)
             restore(base, work, self.pieces)
 
@@ -246,14 +248,14 @@ class Workspaces:
         os.mkdir(work, 0o700)
         status = os.stat(archive)
         await asyncio.to_thread(unpack, archive, work)
-        name = f"{archive}@{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"  # a repacked one is another source
+        name = f"{archive}@{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"  # a new archive is a new source
         return OwnWorkspace(work, await self._base(name, lambda: self._snapshot(work)))
 
     async def _snapshot(self, folder: str) -> Snapshot:
         return await asyncio.to_thread(take_snapshot, folder, self.pieces)
 
     async def _base(self, name: str, take: Callable[[], Awaitable[Snapshot]]) -> Snapshot:
-        """Return the snapshot that every task of a source begins with, taken once and written down."""
+        """Return the snapshot that all tasks of a source start from, taken once and saved."""
         if name not in self._bases:
             self._bases[name] = asyncio.ensure_future(self._load_or_take(name, take))
         return await asyncio.shield(self._bases[name])
@@ -276,9 +278,9 @@ def _load(path: str) -> Snapshot | None:
 
 
 def _repository_of(work: str) -> str:
-    """Return the repository a folder is a worktree of; empty for every other folder."""
-    place = repository_at(work)
-    common = place.common if place is not None and place.is_linked else ""
+    """Return the repository that a folder is a linked worktree of, "" if it is none."""
+    repository = repository_at(work)
+    common = repository.common if repository is not None and repository.is_linked else ""
     return os.path.dirname(common) if common.endswith("/.git") else common
 
 
@@ -294,7 +296,7 @@ def unpack(archive: str, folder: str) -> None:
 
 
 def _unpack_tar(archive: str, folder: str) -> None:
-    if not hasattr(tarfile, "data_filter"):  # it keeps members inside the folder; early releases of 3.11 are without
+    if not hasattr(tarfile, "data_filter"):  # keeps members inside the folder; added in 3.11.4
         raise ToolFailure(f"{archive} cannot be unpacked safely by this Python", hint="Use 3.11.4 or later.")
     count = size = 0
     with tarfile.open(archive) as tar:

@@ -1,4 +1,4 @@
-"""The fleet: sessions placed on the nodes of a Ray cluster, and reopened elsewhere when one dies."""
+"""The fleet: places sessions on the nodes of a Ray cluster, and reopens them elsewhere when a node dies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAUSE_S: Final = 0.2
 
 
 class HostHandle:
-    """A host process, as the fleet knows it."""
+    """The fleet's record of a host process."""
 
     def __init__(self, actor: Any, node: str, metrics: Metrics, *, shared: bool) -> None:
         self.actor = actor
@@ -54,7 +54,7 @@ class Placement:
         self.host = host
         self.group = group
         self.gone = asyncio.Event()
-        """Set once the host is known to be lost."""
+        """Set once the host is known to be lost; wakes calls that wait for its answer."""
 
     @property
     def node(self) -> str:
@@ -65,10 +65,10 @@ class Placement:
 class Fleet:
     """Sessions on a cluster. `address` is `local` for a Ray started here, `auto`, or HOST:PORT of one that runs.
 
-    `nodes` simulates so many nodes on this machine. `sessions_per_node` bounds how many sessions a node has, and
-    `queue` how many may wait for a slot: beyond that a session is refused with `queue_full`. `settings`, `allow`,
-    `mode` and `tools` are those of every session, and `approver` answers the questions of all. With `detach` sessions
-    outlive this process under that name, until a fleet of the same name closes them.
+    `nodes` is the number of nodes to simulate on this machine. `sessions_per_node` limits the sessions on a node, and
+    `queue` those that wait for a slot; beyond that a session is refused with `queue_full`. `settings`, `allow`, `mode`
+    and `tools` apply to every session, and `approver` answers the questions of all. With `detach` the sessions outlive
+    this process under that name, until a fleet of the same name closes them.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Fleet:
         self.bus = Bus()
         """Every event of every session."""
         self.metrics = Metrics()
-        """Metrics of the calls of all sessions, as far as their events have arrived."""
+        """Metrics of the calls of all sessions, counted from the events received so far."""
         self._reported = HeardCalls(self.metrics)
         if listener is not None:
             self.bus.subscribe(listener)
@@ -113,7 +113,7 @@ class Fleet:
         self._hosts: list[HostHandle] = []
         self._starting: dict[str, asyncio.Future[HostHandle]] = {}
         self._occupied: Counter[str] = Counter()
-        self._turns: dict[Needs, asyncio.Lock] = {}
+        self._placing: dict[Needs, asyncio.Lock] = {}
         self.waiting = 0
         """How many sessions wait for a slot."""
         self._background: set[asyncio.Task[Any]] = set()
@@ -126,7 +126,7 @@ class Fleet:
         self._folder = tempfile.mkdtemp(prefix="surehand-fleet-")
         self.pieces = Pieces(os.path.join(self._folder, "pieces"))
         try:
-            self._cluster = self._connect()  # here: Ray sets signal handlers, which only the main thread may
+            self._cluster = self._connect()  # not in a thread: Ray sets signal handlers, which only the main thread may
             if self._detach:
                 await self._attach()
         except BaseException:
@@ -140,7 +140,7 @@ class Fleet:
         await self.close(keep=bool(self._detach))
 
     async def close(self, *, keep: bool = False) -> None:
-        """End every session and leave the cluster; with `keep`, detached ones live on."""
+        """Close every session and leave the cluster; with `keep`, the sessions live on."""
         self._closing = True
         if not keep:
             ending = (self.close_session(session) for session in list(self.sessions.values()))
@@ -161,7 +161,7 @@ class Fleet:
         return await self._cluster.list_nodes()
 
     async def describe(self) -> list[dict[str, Any]]:
-        """Return the status of every host: node, process, sessions, calls, memory, where its audit is."""
+        """Return the status of every host: node, process, sessions, calls, memory, path of its audit."""
         return [await host.actor.describe.remote() for host in self._hosts if not host.lost]
 
     # -- sessions -------------------------------------------------------------------------------------------------
@@ -179,9 +179,8 @@ class Fleet:
     ) -> RemoteSession:
         """Open a session over a copy of a workspace, on a node that has what it `needs`.
 
-        What ignore rules leave out stays here, and so do secrets but for those that `carry` names (patterns of
-        paths). A workspace may be a snapshot, whose contents are in `pieces`. Raises ToolFailure (`queue_full`) where
-        too many wait.
+        Ignored files are not copied, nor are secrets, except those that match a path pattern in `carry`. A workspace
+        may be a snapshot, with its contents in `pieces`. Raises ToolFailure (`queue_full`) if too many sessions wait.
         """
         wanted = Needs.parse(needs, labels)
         if isinstance(workspace, Snapshot):
@@ -205,7 +204,7 @@ class Fleet:
     async def reopen(
         self, spec: SessionSpec, needs: Needs, checkpoint: Checkpoint, *, own_process: bool
     ) -> RemoteSession:
-        """Open a session from a checkpoint; the checkpoint itself stays as it is."""
+        """Open a session from a checkpoint, which is not modified."""
         held = Checkpoint(checkpoint.snapshot, checkpoint.journal, checkpoint.workspace, checkpoint.base)
         session = RemoteSession(self, spec, needs, held, own_process=own_process)
         await self._assign(session)
@@ -231,7 +230,7 @@ class Fleet:
     # -- placement ------------------------------------------------------------------------------------------------
 
     async def _assign(self, session: RemoteSession) -> None:
-        """Assign a session to a host and open it there; if the node dies meanwhile, try the next."""
+        """Assign a session to a host and open it there; if the node dies meanwhile, try another."""
         if self.waiting >= self._queue:
             raise ToolFailure(
                 f"{self.waiting} sessions are already waiting for a slot",
@@ -263,7 +262,7 @@ class Fleet:
         needs, group = session.needs, None
         self.waiting += 1
         try:
-            async with self._turns.setdefault(needs, asyncio.Lock()):  # one after the other: who came first goes first
+            async with self._placing.setdefault(needs, asyncio.Lock()):  # one at a time: first come, first served
                 if needs.bundle:
                     await self._check_feasible(needs)
                     group, node = await self._cluster.reserve(needs, name=session.id if self._detach else "")
@@ -276,7 +275,7 @@ class Fleet:
         try:
             return Placement(await self._host_on(node, shared=not session.own_process), group)
         except BaseException:
-            self._give_back(node, group)
+            self._free_slot(node, group)
             raise
 
     async def _check_feasible(self, needs: Needs) -> None:
@@ -310,7 +309,7 @@ class Fleet:
             raise
 
     async def _wait_for_room(self, freed: int) -> None:
-        """Wait until more slots were freed than `freed`, or a while: a node may have joined."""
+        """Wait until a slot is freed, at most a second: a node may have joined meanwhile."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 while self._freed == freed:
@@ -318,9 +317,9 @@ class Fleet:
                     await self._room.wait()
 
     def _free(self, placement: Placement) -> None:
-        self._give_back(placement.node, placement.group)
+        self._free_slot(placement.node, placement.group)
 
-    def _give_back(self, node: str, group: Any) -> None:
+    def _free_slot(self, node: str, group: Any) -> None:
         self._occupied[node] -= 1
         self._cluster.release(group)
         self._freed += 1
@@ -356,7 +355,7 @@ class Fleet:
         self._cluster.kill(host.actor)
 
     async def _open_on(self, placement: Placement, session: RemoteSession) -> Mapping[str, Any]:
-        """Send what the node does not have of the workspace, and open the session there."""
+        """Send the pieces of the workspace that the node lacks, and open the session there."""
         actor, held = placement.host.actor, session.checkpoint
         wanted = held.snapshot.digests | (held.base.digests if self._detach else set[str]())
         missing = await actor.find_missing.remote(sorted(wanted))
@@ -371,7 +370,7 @@ class Fleet:
     # -- when a node dies -----------------------------------------------------------------------------------------
 
     def report_lost(self, host: HostHandle) -> None:
-        """Reopen the sessions of a lost host elsewhere; reported once, however many notice."""
+        """Reopen the sessions of a lost host elsewhere. Idempotent: every failing call reports the loss."""
         if host.lost or self._closing:
             return
         host.lost = True
@@ -379,7 +378,7 @@ class Fleet:
 
     async def _move_all(self, host: HostHandle) -> None:
         host.heard.forget_running()
-        self._cluster.kill(host.actor)  # a host that was only unreachable must not run beside its successor
+        self._cluster.kill(host.actor)  # a host that was only unreachable must not go on beside its successor
         gone = [session for session in self.sessions.values() if session.placement and session.placement.host is host]
         for session in gone:
             if session.placement is not None:
@@ -404,7 +403,7 @@ class Fleet:
     # -- what the driver receives ----------------------------------------------------------------------------------
 
     async def _fetch(self, host: HostHandle) -> None:
-        """Fetch events and questions of a host for as long as it lives."""
+        """Receive events and questions of a host until it is lost."""
         while True:
             try:
                 found: Sequence[tuple[str, str, Any]] = await host.actor.fetch.remote()
@@ -418,7 +417,7 @@ class Fleet:
                 continue
             for kind, _, item in found:
                 if kind == "event":
-                    event = pickle.loads(item)  # from a process of ours: a cluster is one trust domain
+                    event = pickle.loads(item)  # safe: a cluster is one trust domain, see docs/cluster.md
                     host.heard(event)
                     self.bus.emit(event)
                 elif kind == "question":
@@ -441,10 +440,10 @@ class Fleet:
     def _warn(self, message: str) -> None:
         self.bus.emit(Event("note", data={"message": message}))
 
-    # -- sessions that outlive us ---------------------------------------------------------------------------------
+    # -- detached sessions ------------------------------------------------------------------------------------------
 
     async def _attach(self) -> None:
-        """Take over the sessions that a fleet of this name left."""
+        """Attach to the detached sessions that an earlier fleet of this name left."""
         for actor in await asyncio.to_thread(self._cluster.find_actors):
             described = await actor.describe.remote()
             check_versions(described["node"], described["versions"])
@@ -476,7 +475,7 @@ def _copy_pieces(snapshot: Snapshot, source: Pieces, target: Pieces) -> None:
 
 
 def _is_lost(starting: asyncio.Future[HostHandle]) -> bool:
-    """True if a host that was being started is lost."""
+    """True if the start of a host failed, or the host is lost by now."""
     if not starting.done():
         return False
     return starting.cancelled() or starting.exception() is not None or starting.result().lost

@@ -1,7 +1,7 @@
-"""The host: a process on a node in which remote sessions live, each an ordinary application over a workspace there.
+"""The host: a process on a node that runs remote sessions, each an ordinary application over a workspace there.
 
-What goes in are calls, what comes out are their results and what they changed. Events and questions wait here until
-the fleet fetches them.
+It receives calls and returns their results together with what they changed. Events and questions are queued until the
+fleet fetches them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from surehand.state import locations
 from surehand.workspaces.snapshot import Pieces, Snapshot, restore, take_snapshot, with_statuses
 
 _WAITING: Final = 100_000
-"""Events kept until they are fetched; older ones are dropped, and counted."""
+"""Maximum number of queued events; beyond that the oldest are dropped and counted."""
 _FETCHED: Final = 1000
 Reply: TypeAlias = tuple[Any, Delta | None]
 
@@ -48,18 +48,16 @@ class SessionSpec:
     allow: tuple[str, ...] = ()
     mode: Mode | None = None
     tools: tuple[Tool | str, ...] = ()
-    """Tools, or where the node finds them (`module:name`)."""
+    """Tools, or references by which the node imports them (`module:name`)."""
     carry: tuple[str, ...] = ()
-    """Patterns of secrets that travel with the workspace."""
+    """Path patterns of secrets that are copied with the workspace."""
     asks: bool = False
     """Whether the driver answers questions."""
-    tells: bool = True
-    """Whether the driver wants events."""
     checkpoints: bool = True
 
 
 class Host:
-    """One process for sessions on one node. A Ray actor; every method that waits is async."""
+    """The Ray actor that runs sessions on one node. Its methods are async, so that calls overlap."""
 
     def __init__(self, node: str, label: str) -> None:
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -77,7 +75,7 @@ class Host:
         self._questions: dict[str, asyncio.Future[Answer]] = {}
 
     async def describe(self) -> dict[str, Any]:
-        """Return which versions run here, and which sessions there are."""
+        """Return versions, sessions and resource usage of this process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "versions": own_versions(),
@@ -97,11 +95,11 @@ class Host:
     # -- workspaces -----------------------------------------------------------------------------------------------
 
     async def find_missing(self, digests: list[str]) -> list[str]:
-        """Return which pieces are not on this node."""
+        """Return the digests of pieces that are not on this node."""
         return await asyncio.to_thread(self.pieces.find_missing, digests)
 
     async def add_pieces(self, pieces: Mapping[str, bytes]) -> None:
-        """Store pieces; refuse one whose digest is wrong."""
+        """Store pieces; raise StateError for one that does not match its digest."""
 
         def add() -> None:
             for digest, data in pieces.items():
@@ -111,13 +109,13 @@ class Host:
         await asyncio.to_thread(add)
 
     async def read_pieces(self, digests: list[str]) -> dict[str, bytes]:
-        """Return pieces, for a fleet that no longer has them."""
+        """Return pieces, for a fleet that attaches to a session."""
         return await asyncio.to_thread(lambda: {digest: self.pieces.read(digest) for digest in digests})
 
     # -- sessions -------------------------------------------------------------------------------------------------
 
     async def open(self, spec: SessionSpec, snapshot: Mapping[str, Any], journal: bytes, before: str) -> dict[str, Any]:
-        """Open a session over a workspace made from its pieces; return what the fleet needs to know of it."""
+        """Restore a workspace and open a session over it; return its path and the tools that may be called again."""
         self._opened += 1
         self._loop = asyncio.get_running_loop()
         folder = os.path.join(self._folder, "sessions", f"{self.label}-{self._opened}")
@@ -142,15 +140,14 @@ class Host:
             await asyncio.to_thread(remove_tree, folder)
             raise
         if spec.asks:
-            app.approver = _AskHome(self, spec.id)
-        if spec.tells:
-            app.bus.subscribe(lambda event: self._put(("event", spec.id, _encode_event(event))))
+            app.approver = _DriverApprover(self, spec.id)
+        app.bus.subscribe(lambda event: self._put(("event", spec.id, _encode_event(event))))
         hosted = self._sessions[spec.id] = _Hosted(spec, app, folder, with_statuses(base, work))
         hosted.journal_at = len(journal)
         return {"workspace": work, "again": hosted.list_repeatable()}
 
     async def close_session(self, id: str) -> None:
-        """End a session and take its workspace away."""
+        """Close a session and delete its workspace."""
         hosted = self._sessions.pop(id, None)
         if hosted is None:
             return
@@ -160,7 +157,7 @@ class Host:
         await asyncio.to_thread(hosted.remove)
 
     async def close(self) -> None:
-        """End every session."""
+        """Close every session."""
         await asyncio.gather(*(self.close_session(id) for id in list(self._sessions)), return_exceptions=True)
 
     def _find(self, id: str) -> _Hosted:
@@ -171,7 +168,7 @@ class Host:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     async def call(self, id: str, call: ToolCall, dry_run: bool = False) -> Reply:
-        """Make a call; return its result, and the delta that the driver must have before it uses the result."""
+        """Make a call; return its result, with the delta that the driver must apply before it uses the result."""
         hosted, app = self._find(id), self._find(id).app
         self._calls += 1
         run = app.executor.dry_run if dry_run else app.executor.run
@@ -190,12 +187,12 @@ class Host:
         return result, await hosted.take_delta(self.pieces)
 
     async def cancel(self, id: str, call_id: str) -> bool:
-        """Cancel a call that is under way; False where there is none."""
+        """Cancel a running call; False if there is none."""
         running = self._find(id).running.get(call_id)
         return running is not None and running.cancel()
 
     async def run(self, id: str, function: str, payload: Any) -> Any:
-        """Run `module:function(session, payload)` here, for work that is more than single calls."""
+        """Run `module:function(session, pieces, payload)` here, for work that is more than single calls."""
         hosted = self._find(id)
         module, _, name = function.partition(":")
         work = getattr(importlib.import_module(module), name)
@@ -207,7 +204,7 @@ class Host:
             hosted.running.pop(key, None)
 
     async def set_base(self, id: str, base: Mapping[str, Any]) -> None:
-        """Remember what diffs begin with, for a fleet that attaches later."""
+        """Store the base of diffs, for a fleet that attaches later."""
         self._find(id).home_base = base
 
     async def checkpoint(self, id: str) -> Delta | None:
@@ -215,7 +212,7 @@ class Host:
         return await self._find(id).take_delta(self.pieces)
 
     async def export(self, id: str) -> dict[str, Any]:
-        """Return a session whole, for a fleet that attaches to it: its snapshot and journal."""
+        """Return the complete state of a session, for a fleet that attaches to it, and restart its deltas."""
         hosted = self._find(id)
         async with hosted.lock:
             await asyncio.to_thread(hosted.take_delta_now, self.pieces)
@@ -234,7 +231,7 @@ class Host:
     # -- what the driver receives ----------------------------------------------------------------------------------
 
     async def fetch(self, wait_s: float = 20.0) -> list[tuple[str, str, Any]]:
-        """Return queued events and questions; wait a while if there are none."""
+        """Return queued events and questions; wait up to `wait_s` for the first."""
         if not self._outbox:
             self._wake.clear()
             try:
@@ -249,7 +246,7 @@ class Host:
         return found
 
     async def answer(self, question: str, answer: Answer) -> None:
-        """Pass on the answer to a question."""
+        """Resolve an open question with the driver's answer."""
         if (waiting := self._questions.get(question)) is not None and not waiting.done():
             waiting.set_result(answer)
 
@@ -258,10 +255,10 @@ class Host:
             self._outbox.popleft()
             self._dropped += 1
         self._outbox.append(item)
-        self._loop.call_soon_threadsafe(self._wake.set)  # events come from threads of tools, too
+        self._loop.call_soon_threadsafe(self._wake.set)  # tools emit events from threads, too
 
-    async def ask_home(self, id: str, question: Question) -> Answer:
-        """Ask the driver a question and return the answer."""
+    async def ask_driver(self, id: str, question: Question) -> Answer:
+        """Send a question to the driver and return the answer."""
         call = question.call
         sent = replace_values(question, call=ToolCall(call.name, call.args, call.id, call.source), try_first=None)
         if sent.preview is not None:
@@ -284,11 +281,11 @@ class _Hosted:
         self.folder = folder
         self.work = os.path.join(folder, "work")
         self.base = self.sent = base
-        """What it was opened with; what the driver has."""
+        """The snapshot it was opened with; the snapshot the driver has."""
         self.home_base: Mapping[str, Any] | None = None
-        """What diffs begin with, as the fleet said last."""
+        """The base of diffs, as the fleet set it last."""
         self.known = base.digests
-        """Pieces that the driver has."""
+        """Digests of the pieces that the driver has."""
         self.number = 0
         self.journal_at = 0
         self.lock = asyncio.Lock()
@@ -300,7 +297,7 @@ class _Hosted:
         return os.path.join(state, "sessions", f"{self.spec.id}.jsonl")
 
     def list_repeatable(self) -> list[str]:
-        """Return the names of tools whose calls may be made twice."""
+        """Return names and aliases of tools that may be called again after a lost answer."""
         infos = self.app.registry.infos()
         return [name for each in infos if each.read_only or each.idempotent for name in (each.name, *each.aliases)]
 
@@ -329,7 +326,7 @@ class _Hosted:
 
 
 def secret_filter(root: str, carry: Sequence[str]) -> Callable[[str], bool]:
-    """Return a test for paths that are not copied to a workspace: secrets, but for those that are named."""
+    """Return a predicate for paths not to copy: secrets, except those that match a pattern of `carry`."""
 
     def keeps_out(path: str) -> bool:
         below = os.path.relpath(path.rstrip("/"), root)
@@ -338,25 +335,25 @@ def secret_filter(root: str, carry: Sequence[str]) -> Callable[[str], bool]:
     return keeps_out if carry else is_secret
 
 
-class _AskHome:
-    """An approver whose answers come from home."""
+class _DriverApprover:
+    """An approver that forwards questions to the driver."""
 
     def __init__(self, host: Host, id: str) -> None:
         self._host = host
         self._id = id
 
     async def ask(self, question: Question) -> Answer:
-        return await self._host.ask_home(self._id, question)
+        return await self._host.ask_driver(self._id, question)
 
 
 def _claim_folder(node: str) -> str:
-    """Return the folder of a node, held for as long as this process lives; remove those that no process holds."""
+    """Return the node's directory, locked until this process ends; delete those that no process has locked."""
     top = os.path.realpath(locations.private_dir(locations.nodes_folder()))
     claiming = os.open(os.path.join(top, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(claiming, fcntl.LOCK_EX)
         own = locations.private_dir(os.path.join(top, node))
-        held = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # until the process ends
+        held = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # never closed: the lock ends with the process
         fcntl.flock(held, fcntl.LOCK_SH)
         for name in os.listdir(top):
             if name not in (node, "lock") and _is_abandoned(os.path.join(top, name)):
@@ -389,7 +386,7 @@ def _write_journal(state: str, id: str, journal: bytes) -> None:
 
 
 def _read_from(path: str, at: int) -> bytes:
-    """Return the complete lines of a file from an offset on."""
+    """Return the complete lines of a file after an offset."""
     try:
         with open(path, "rb") as file:
             file.seek(at)
@@ -400,7 +397,7 @@ def _read_from(path: str, at: int) -> bytes:
 
 
 def _encode_event(event: Event) -> bytes:
-    """Pickle an event; parts that cannot be pickled become plain data."""
+    """Pickle an event; data that cannot be pickled is converted to plain data, or left out."""
     try:
         return pickle.dumps(event)
     except Exception:  # pickle raises whatever an object's own code raises
@@ -412,7 +409,7 @@ def _encode_event(event: Event) -> bytes:
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to its maximum: a session needs three."""
+    """Raise the limit of open files to its maximum: each session needs three."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,4 +1,4 @@
-"""The one place that touches Ray: starting or joining a cluster, its nodes, actors, and reservations of resources."""
+"""All use of Ray: starting or joining a cluster, its nodes, actors, and reservations of resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "m
 
 
 def load_ray() -> Any:
-    """Import Ray with usage reporting off; raise StateError that says which extra has it."""
+    """Import Ray with usage reporting off; raise StateError that names the extra if it is missing."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     try:
@@ -42,7 +42,7 @@ class Needs:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None, labels: Mapping[str, str] | None = None) -> Needs:
-        """Return what `{"cpu": 0.5, "memory": "1GiB"}` asks for; raise SettingsError for anything else."""
+        """Parse `{"cpu": 0.5, "memory": "1GiB"}`; raise SettingsError for anything else."""
         given = dict(given or {})
         cpu, memory = given.pop("cpu", 0.0), given.pop("memory", 0)
         if given:
@@ -54,11 +54,11 @@ class Needs:
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What Ray is asked to reserve; empty where nothing is."""
+        """The resources to reserve in Ray's notation; empty if none are needed."""
         return {name: value for name, value in (("CPU", self.cpu), ("memory", float(self.memory))) if value}
 
     def fits(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels will do."""
+        """True if a node with these labels qualifies."""
         return all(labels.get(key) == value for key, value in self.labels)
 
 
@@ -87,7 +87,7 @@ class Node:
 
 
 class Cluster:
-    """A connection to a Ray cluster, started here or joined; closed, it ends what it started."""
+    """A connection to a Ray cluster, started here or joined; `close` stops a cluster that was started here."""
 
     def __init__(self, address: str, nodes: int, cpus: float | None, *, namespace: str) -> None:
         self.ray = load_ray()
@@ -114,7 +114,7 @@ class Cluster:
             raise StateError(f"the Ray cluster at {address} cannot be joined: {problem}") from None
 
     def _start(self, nodes: int, cpus: float | None) -> str:
-        """Start a cluster of this machine alone, reachable on loopback alone."""
+        """Start a cluster on this machine that is reachable on loopback only."""
         tools = importlib.import_module("ray.cluster_utils")
         cores = int(cpus or os.cpu_count() or 1)
         common = {"num_cpus": cores, "node_ip_address": LOOPBACK, "object_store_memory": STORE_BYTES}
@@ -125,7 +125,7 @@ class Cluster:
         return str(self._started.address)
 
     def close(self) -> None:
-        """Leave the cluster, and end it if it was started here."""
+        """Leave the cluster, and stop it if it was started here."""
         if self.ray.is_initialized():
             self.ray.shutdown()
         if self._started is not None:
@@ -147,9 +147,9 @@ class Cluster:
         ]
 
     async def reserve(self, needs: Needs, *, name: str = "") -> tuple[Any, str]:
-        """Wait until the cluster has what a session needs; return the reservation and its node's id.
+        """Wait until the cluster can reserve what a session needs; return the placement group and its node's id.
 
-        One with a name outlives this process.
+        A named reservation outlives this process.
         """
         groups = importlib.import_module("ray.util.placement_group")
         labels = [dict(needs.labels)] if needs.labels else None
@@ -166,12 +166,12 @@ class Cluster:
             raise
 
     def release(self, group: Any) -> None:
-        """Give a reservation back."""
+        """Release a reservation."""
         if group is not None and self.ray.is_initialized():
             importlib.import_module("ray.util.placement_group").remove_placement_group(group)
 
     def release_named(self, name: str) -> None:
-        """Give a reservation back that an earlier process made, if there is one."""
+        """Release a named reservation, which an earlier process may have made; no error if there is none."""
         groups = importlib.import_module("ray.util.placement_group")
         with contextlib.suppress(ValueError):
             groups.remove_placement_group(groups.get_placement_group(name))
@@ -195,25 +195,25 @@ class Cluster:
         return [self.ray.get_actor(name) for name in names]
 
     def kill(self, actor: Any) -> None:
-        """End an actor's process at once."""
+        """Kill an actor's process."""
         if self.ray.is_initialized():
             self.ray.kill(actor)
 
 
 def is_lost(problem: BaseException) -> bool:
-    """Whether a failure says that an actor, or the node it was on, is gone."""
+    """True if an exception means that an actor or its node is gone."""
     errors = importlib.import_module("ray.exceptions")
     return isinstance(problem, errors.RayActorError | errors.NodeDiedError | errors.ActorUnschedulableError)
 
 
 def own_versions() -> dict[str, str]:
-    """Return what must be the same on every node."""
+    """Return the versions that must be the same on every node."""
     major, minor, _ = platform.python_version_tuple()
     return {"surehand": __version__, "python": f"{major}.{minor}"}
 
 
 def check_versions(node: str, found: Mapping[str, str]) -> None:
-    """Raise StateError, which names the node and both versions, where it does not run what we run."""
+    """Raise StateError if a node runs another version of surehand or Python than this process."""
     for name, own in own_versions().items():
         if found.get(name) != own:
             raise StateError(

@@ -1,8 +1,8 @@
-"""A remote session: what an application offers, over a workspace on some node of the cluster.
+"""A remote session: the calls of an application, made on a workspace on some node of the cluster.
 
-Its checkpoint is what the driver has received of it, so that it can be opened again elsewhere. A reply to a call that
-may have changed something carries what changed since the last one: entries of the workspace, their contents, and what
-was added to the journal. So the driver has everything that was answered.
+The driver keeps a checkpoint of each session, from which it can be reopened on another node. The reply to a call that
+may have changed something carries a delta: changed workspace entries, their contents, and new lines of the journal. So
+the checkpoint includes every call that was answered.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ if TYPE_CHECKING:
     from surehand.cluster.host import SessionSpec
 
 PART_BYTES: Final = 8 << 20
-"""Bytes of a workspace sent in one message."""
+"""Maximum bytes of pieces in one message."""
 
 
 @frozen
 class Delta:
-    """What changed since the delta of the number before."""
+    """The changes of a session since the previous delta."""
 
     number: int
     entries: Mapping[str, Entry | None]
     pieces: Mapping[str, bytes]
     journal: bytes
-    """What was added to the journal."""
+    """The lines added to the journal."""
 
 
 class Checkpoint:
-    """The last known state of a session, kept up to date by deltas in their order."""
+    """The last known state of a session, brought up to date by deltas in the order of their numbers."""
 
     def __init__(
         self, snapshot: Snapshot, journal: bytes = b"", workspace: str = "", base: Snapshot | None = None
     ) -> None:
         self.snapshot = snapshot
         self.base = base or snapshot
-        """What diffs begin with: what the session began with, or what was pulled last."""
+        """The base of diffs: the first snapshot, or the last one that was pulled."""
         self.journal = journal
         self.workspace = workspace
-        """Where the session had its workspace: the journal names files by it."""
+        """Path of the workspace on the node; paths in the journal begin with it."""
         self._number = 0
         self._early: dict[int, Delta] = {}
         self._moved = asyncio.Condition()
         self.life = 0
         """Incremented with every move: deltas of an earlier life are ignored."""
 
-    async def take(self, delta: Delta, pieces: Pieces, life: int) -> bool:
-        """Apply a delta; return True once all earlier ones are applied too, False if one was lost."""
+    async def apply_delta(self, delta: Delta, pieces: Pieces, life: int) -> bool:
+        """Apply a delta, after all earlier ones; return False if the session moved before they arrived."""
         async with self._moved:
             if life != self.life:
                 return False
@@ -87,15 +87,15 @@ class Checkpoint:
         self.snapshot = Snapshot(entries)
         self.journal += delta.journal
 
-    async def give_up(self) -> None:
-        """Wake those who wait for deltas lost with their node; later deltas of that life are ignored."""
+    async def abandon_deltas(self) -> None:
+        """End the waits for deltas that were lost with their node; late ones are ignored."""
         async with self._moved:
             self.life += 1
             self._early.clear()
             self._moved.notify_all()
 
-    def begin_anew(self, workspace: str) -> None:
-        """Restart the numbering: the session was reopened elsewhere from this checkpoint."""
+    def restart_numbering(self, workspace: str) -> None:
+        """Restart the numbering of deltas, after the session was reopened from this checkpoint."""
         self.journal = rename_workspace(self.journal, self.workspace, workspace)
         self.workspace = workspace
         self._number = 0
@@ -108,7 +108,7 @@ def rename_workspace(journal: bytes, before: str, after: str) -> bytes:
 
 
 def split_pieces(digests: Iterable[str], pieces: Pieces) -> Iterator[dict[str, bytes]]:
-    """Yield pieces in parts small enough for one message."""
+    """Yield pieces in groups of at most PART_BYTES, or of one piece."""
     part: dict[str, bytes] = {}
     size = 0
     for digest in digests:
@@ -133,7 +133,7 @@ def compare_entries(before: Snapshot, after: Snapshot) -> dict[str, Entry | None
 
 T = TypeVar("T")
 _CANCEL_S: Final = 10.0
-"""How long a call that was cancelled may take to end on its node."""
+"""How long (s) to wait for a cancelled call to end on its node."""
 _LOST: Final = "the node on which {} ran is gone; the call may have run, in part or whole"
 _LOOK: Final = (
     "The session continues elsewhere from its last checkpoint, without this call. Check its state before you repeat it."
@@ -141,7 +141,7 @@ _LOOK: Final = (
 
 
 class RemoteSession:
-    """One session on a node. If its node dies, it goes on elsewhere from its last checkpoint."""
+    """One session on a node. If the node dies, it continues on another from its last checkpoint."""
 
     def __init__(
         self, fleet: Fleet, spec: SessionSpec, needs: Needs, checkpoint: Checkpoint, *, own_process: bool
@@ -152,50 +152,50 @@ class RemoteSession:
         self.own_process = own_process
         self.checkpoint = checkpoint
         self._placement: Placement | None = None
-        self._again: frozenset[str] = frozenset()
+        self._repeatable: frozenset[str] = frozenset()
         self._ready = asyncio.Event()
         self._problem: SurehandError | None = None
         self.moves = 0
-        """How often it had to go on elsewhere."""
+        """How many times it was moved to another node."""
 
     @property
     def id(self) -> str:
-        """Its name, the same on whichever node it lives."""
+        """Its id, which does not change when it moves."""
         return self.spec.id
 
     @property
     def node(self) -> str:
-        """The id of the node it lives on; empty while it has none."""
+        """The id of its node; empty while it has none."""
         return self._placement.node if self._placement is not None else ""
 
     @property
     def workspace(self) -> str:
-        """Where its workspace lies on the node."""
+        """Path of its workspace on the node."""
         return self.checkpoint.workspace
 
     @property
     def placement(self) -> Placement | None:
-        """Where it runs; None while it is not assigned."""
+        """Its host and reservation; None while it is not assigned."""
         return self._placement
 
     def attach(self, placement: Placement, opened: Mapping[str, Any]) -> None:
-        """Go on where the session was opened; calls that waited for it proceed."""
+        """Connect to the host on which the session was opened; waiting calls proceed."""
         self._placement = placement
-        self._again = frozenset(opened["again"])
-        self.checkpoint.begin_anew(opened["workspace"])
+        self._repeatable = frozenset(opened["again"])
+        self.checkpoint.restart_numbering(opened["workspace"])
         self._ready.set()
 
     async def detach(self) -> None:
-        """Leave a host that is lost; calls wait until the session is attached again."""
+        """Disconnect from a lost host; calls wait until the session is attached again."""
         self._ready.clear()
         placement, self._placement = self._placement, None
         self.moves += 1
-        await self.checkpoint.give_up()
+        await self.checkpoint.abandon_deltas()
         if placement is not None:
             placement.gone.set()
 
     def fail(self, problem: SurehandError) -> None:
-        """Make every later call fail with this reason."""
+        """Make every later call raise this error."""
         self._problem = problem
         self._ready.set()
         if self._placement is not None:
@@ -222,8 +222,8 @@ class RemoteSession:
     ) -> ToolResult:
         """Make one call and return its result; failures are results, as in a local session.
 
-        When its node dies, a call that only reads, or may be made twice, is made again elsewhere; any other is
-        reported as one that may have run.
+        If the node dies, a read-only or idempotent call is made again elsewhere; any other call fails with
+        `may_have_run` in its details.
         """
         call = ToolCall(name, args or {}, id or new_id("call"), source)
         began = time.perf_counter()
@@ -231,7 +231,7 @@ class RemoteSession:
             try:
                 return await self._call_once(call, dry_run)
             except _Lost:
-                if not dry_run and name not in self._again:
+                if not dry_run and name not in self._repeatable:
                     error = ToolError("execution_error", _LOST.format(name), _LOOK, {"may_have_run": True})
                     took_ms = round((time.perf_counter() - began) * 1000, 3)
                     result = ToolResult.failed(error).with_meta(tool=name, call_id=call.id, duration_ms=took_ms)
@@ -246,17 +246,17 @@ class RemoteSession:
         life = self.checkpoint.life
 
         async def complete() -> ToolResult:
-            result, delta = await self._reach(placement, "call", call, dry_run)
-            if delta is not None and not await self.checkpoint.take(delta, self._fleet.pieces, life):
+            result, delta = await self._call_host(placement, "call", call, dry_run)
+            if delta is not None and not await self.checkpoint.apply_delta(delta, self._fleet.pieces, life):
                 raise _Lost
             return result
 
         return await self._cancellable(placement, call.id, complete())
 
     async def _cancellable(self, placement: Placement, name: str, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something the host does; cancelled here, it is cancelled there at once.
+        """Await work on the host; a cancellation here cancels the work there, too.
 
-        The driver still receives what it changed until then: later calls build on it.
+        What it had changed by then is still received: later calls build on it.
         """
         doing = asyncio.ensure_future(work)
         try:
@@ -269,8 +269,8 @@ class RemoteSession:
             doing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             raise
 
-    async def _reach(self, placement: Placement, method: str, *args: Any) -> Any:
-        """Call a method of the host."""
+    async def _call_host(self, placement: Placement, method: str, *args: Any) -> Any:
+        """Call a method of the host; raise _Lost once the loss of the host has been handled."""
         try:
             return await getattr(placement.host.actor, method).remote(self.id, *args)
         except Exception as problem:
@@ -281,7 +281,7 @@ class RemoteSession:
             raise as_failure(problem) from None
 
     async def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
-        """Return what a call would do; nothing is changed."""
+        """Return what a call would do, without doing it."""
         return await self.call(name, args, dry_run=True)
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -290,11 +290,11 @@ class RemoteSession:
         return list(await asyncio.gather(*made))
 
     async def undo(self, **args: Any) -> ToolResult:
-        """Take back changes of files, as `Surehand.undo` does."""
+        """Undo changes, as `Surehand.undo` does."""
         return await self.call("Undo", args)
 
     async def redo(self, **args: Any) -> ToolResult:
-        """Bring back what the latest undo took away."""
+        """Redo what the latest undo reverted."""
         return await self.call("Redo", args)
 
     async def changes(self, **args: Any) -> ToolResult:
@@ -302,11 +302,11 @@ class RemoteSession:
         return await self.call("Changes", args)
 
     async def run(self, function: str, payload: Any) -> Any:
-        """Run `module:function(session, pieces, payload)` on the node; its packages must have the module."""
+        """Run `module:function(session, pieces, payload)` on the node, where the module must be installed."""
         placement = await self._wait_for_placement()
         try:
             return await self._cancellable(
-                placement, f"run {function}", self._reach(placement, "run", function, payload)
+                placement, f"run {function}", self._call_host(placement, "run", function, payload)
             )
         except _Lost:
             raise ToolFailure(_LOST.format(function), hint=_LOOK, details={"may_have_run": True}) from None
@@ -314,30 +314,30 @@ class RemoteSession:
     # -- the workspace --------------------------------------------------------------------------------------------
 
     async def diff(self) -> str:
-        """Return what the session changed since it began, or since it was last pulled, as a patch in git's format."""
+        """Return the changes since the session began, or was last pulled, as a patch in git's format."""
         return (await self._compare())[0]
 
     async def _compare(self) -> tuple[str, Snapshot]:
-        """Return the patch and the snapshot it leads to; the driver has all of it by then."""
+        """Return the patch and the snapshot it leads to, whose pieces the driver has."""
         await self.save()
         base, snapshot = self.checkpoint.base, self.checkpoint.snapshot
         found = [each for each in compare(base, snapshot) if not is_secret(each.path)]
         return await asyncio.to_thread(format_patch, found, self._fleet.pieces.read), snapshot
 
     async def pull(self, app: Surehand, *, description: str = "") -> ToolResult:
-        """Apply what the session changed to the workspace of an application here, through its door and history.
+        """Apply the session's changes to the workspace of a local application, by ApplyPatch with its undo.
 
-        A file that changed here since is a conflict, and nothing is changed then. The next diff begins from here.
+        If a file has changed here since, that is a conflict, and nothing is applied. The next diff starts from here.
         """
         patch, snapshot = await self._compare()
         result = await app.apply_patch(patch, description=description or f"Pull the session {self.id}")
         if result.ok:
             self.checkpoint.base = snapshot
-            await self._reach(await self._wait_for_placement(), "set_base", snapshot.to_dict())
+            await self._call_host(await self._wait_for_placement(), "set_base", snapshot.to_dict())
         return result
 
     async def fork(self, count: int = 1) -> list[RemoteSession]:
-        """Return so many new sessions that start where this one stands, files and transcript alike."""
+        """Return new sessions that start with the files and the transcript of this one."""
         await self.save()
         held = self.checkpoint
         forks = (
@@ -347,17 +347,17 @@ class RemoteSession:
         return list(await asyncio.gather(*forks))
 
     async def save(self) -> None:
-        """Receive what changed since the last call, by background commands too."""
+        """Update the checkpoint with what changed since the last call, for example by background commands."""
         placement, life = await self._wait_for_placement(), self.checkpoint.life
         try:
-            delta = await self._reach(placement, "checkpoint")
+            delta = await self._call_host(placement, "checkpoint")
         except _Lost:
             await self._wait_for_placement()  # it continues from its last checkpoint, which the driver has
             return
-        await self.checkpoint.take(delta, self._fleet.pieces, life)
+        await self.checkpoint.apply_delta(delta, self._fleet.pieces, life)
 
     async def close(self) -> None:
-        """End the session; changes not pulled are lost."""
+        """Close the session; changes that were not pulled are lost."""
         await self._fleet.close_session(self)
 
     async def __aenter__(self) -> Self:
@@ -370,16 +370,16 @@ class RemoteSession:
 
 
 class _Lost(Exception):
-    """The host is lost, and whether the request was carried out is unknown."""
+    """The host is lost; the request may or may not have been carried out."""
 
 
 def replace_id(spec: SessionSpec) -> SessionSpec:
-    """Return what opens another session alike."""
+    """Return the same spec with a new id."""
     return replace(spec, id=new_id("remote"))
 
 
 def as_failure(problem: BaseException) -> BaseException:
-    """Return what a host raised as one of our errors: Ray wraps them."""
+    """Return the original error of a host, which Ray wraps."""
     cause = getattr(problem, "cause", None)
     if isinstance(cause, SurehandError):
         return cause

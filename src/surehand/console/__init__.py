@@ -1,6 +1,6 @@
-"""The console: every session of the user in a browser; a floor above the app, which judges and undoes.
+"""The console: all sessions of the user in a browser. It sits above the app, which does all judging and undoing.
 
-`server` is the ASGI application with the list of its endpoints, `access` the login, the others are one module a page
-(`live` has the events of all sessions), `static` the pages themselves. A new page: a module here with `ENDPOINTS`, a
-line in those of `server`, a module in `static/pages`. docs/console.md says what is promised.
+`server` is the ASGI application and lists all endpoints, `access` is the login, every other module serves one page
+(`live`: the events of all sessions), and `static` holds the pages. To add a page: a module here with `ENDPOINTS`, a
+line in `ENDPOINTS` of `server`, a module in `static/pages`. docs/console.md describes what the console guarantees.
 """

@@ -1,8 +1,8 @@
-"""Access to the console's API: what an endpoint is and a request brings, and who may make it.
+"""Access to the console's API: endpoints, parsed requests, and the login.
 
-A one-time code becomes a cookie; requests that change something also need the page's token. A browser sends the cookie
-to every port of this machine; the token lies where only pages of this very address can read it. So neither a page of
-somebody else nor another server on this machine can act here.
+A one-time code is exchanged for a cookie and a token; requests that change something need both. Browsers send a cookie
+to every port of a host, so another server on this machine may see it; the token is stored where only pages of this
+address (scheme, host and port) can read it. So no other site and no other local server can act here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ApiError(Exception):
 
 @frozen
 class ApiRequest:
-    """What a request brings: the parts of its path, its query and its body."""
+    """The parsed parts of a request: path parameters, query and body."""
 
     path: Mapping[str, str] = field(default_factory=dict[str, str])
     query: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -50,18 +50,18 @@ class ApiRequest:
             if not _is_plain(value):
                 raise ApiError(400, f"{name} is not a text")
 
-    def text(self, name: str, otherwise: str | None = None) -> str:
-        """Return a text of body or query; raise ApiError if it is missing and has no default."""
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a string of body or query; raise ApiError if it is missing and has no default."""
         value = self.body.get(name, self.query.get(name))
-        if value is None and otherwise is not None:
-            return otherwise
+        if value is None and default is not None:
+            return default
         if not isinstance(value, str) or not _is_plain(value):
             raise ApiError(400, f"{name} is missing or not a text")
         return value
 
-    def number(self, name: str, otherwise: int, most: int) -> int:
+    def number(self, name: str, default: int, most: int) -> int:
         """Return a whole number from 0 to `most`; raise ApiError for anything else."""
-        value = self.body.get(name, self.query.get(name, otherwise))
+        value = self.body.get(name, self.query.get(name, default))
         try:
             found = int(value)
         except (TypeError, ValueError, OverflowError):
@@ -84,17 +84,17 @@ class ApiRequest:
 
 
 def _is_plain(text: str) -> bool:
-    """Say whether a text can name something: no file, session or call is called by a NUL or half a character."""
+    """True if a string contains no NUL and no lone surrogate, which no file, session or call has in its name."""
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 Handler = Callable[["Console", ApiRequest], Awaitable[Any]]
-"""Returns plain data, or a Response where it is something else (a stream)."""
+"""Returns JSON-compatible data, or a Response for anything else (a stream)."""
 
 
 @frozen
 class Endpoint:
-    """One row of the API; `takes` says of each field of query or body what it means."""
+    """One endpoint of the API; `takes` describes the fields of its query or body."""
 
     method: str
     path: str
@@ -104,19 +104,19 @@ class Endpoint:
 
 
 WORKSPACE: Final = {"workspace": "which one; the last used when left out"}
-"""What an endpoint about one workspace takes (see `named_workspace`)."""
+"""The field by which an endpoint finds its workspace (`find_workspace`)."""
 
 
 async def list_workspaces(console: Console, request: ApiRequest) -> Any:
-    """Return the workspaces of this user, the last used first, and which of them a session runs in."""
+    """Return the workspaces of this user, the last used first, and whether a session runs in each."""
     del request
     running = {each["workspace"] for each in console.feed.sessions.values()}
     found = await asyncio.to_thread(known_workspaces)
     return {"workspaces": [{"path": each.path, "running": each.path in running} for each in found]}
 
 
-async def named_workspace(request: ApiRequest) -> Workspace:
-    """Return the workspace that a request names, or the last used one; raise ApiError where there is none."""
+async def find_workspace(request: ApiRequest) -> Workspace:
+    """Return the workspace a request names, by default the last used one; raise ApiError if there is none."""
     found = await asyncio.to_thread(known_workspaces)
     wanted = request.text("workspace", "")
     if not wanted and found:
@@ -155,7 +155,7 @@ class Refused(Exception):
 
 
 class Access:
-    """The codes that wait to be used, and those who have signed in, for as long as the console runs."""
+    """One-time codes and logins, kept in memory while the console runs."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -172,7 +172,7 @@ class Access:
         return code
 
     def log_in(self, code: str) -> Login:
-        """Use up a code; raise Refused for one that is wrong, used or too old."""
+        """Exchange a code for a login; raise Refused if it is wrong, used or expired."""
         now = self._clock()
         if now < self._shut_until:
             raise Refused("too many wrong codes; wait a moment", self._shut_until - now)
@@ -194,16 +194,16 @@ class Access:
             self._wait_s *= 2
 
     def log_out_all(self) -> None:
-        """Drop all logins, and the codes not used yet."""
+        """Invalidate all logins and all unused codes."""
         self._logins.clear()
         self._codes.clear()
 
     def is_signed_in(self, cookie: str) -> bool:
-        """Return whether a cookie belongs to a login."""
+        """True if a cookie belongs to a login."""
         return self._token_of(cookie) is not None
 
     def may_change(self, cookie: str, token: str) -> bool:
-        """True if a request has the page's token, not merely the browser's cookie."""
+        """True if the token belongs to the cookie's login."""
         known = self._token_of(cookie)
         return known is not None and hmac.compare_digest(known.encode(), token.encode())
 
@@ -215,12 +215,12 @@ class Access:
 
 
 def cookie_name(port: int) -> str:
-    """Return the cookie's name: browsers keep one jar for all ports of a host."""
+    """Return the cookie's name, which has the port: browsers share cookies among all ports of a host."""
     return f"surehand-console-{port}"
 
 
 def read_cookie(header: str, port: int) -> str:
-    """Return the value of our cookie in a request's header; empty where there is none."""
+    """Return the value of our cookie in a request's header; empty if there is none."""
     try:
         found = SimpleCookie(header).get(cookie_name(port))
     except CookieError:
@@ -229,7 +229,7 @@ def read_cookie(header: str, port: int) -> str:
 
 
 def cookie_header(login: Login, port: int) -> str:
-    """Return the Set-Cookie header: no access for scripts, never sent by other sites."""
+    """Return the Set-Cookie header: unreadable for scripts, not sent with requests from other sites."""
     return f"{cookie_name(port)}={login.cookie}; Path=/; HttpOnly; SameSite=Strict"
 
 
@@ -237,7 +237,7 @@ def cookie_header(login: Login, port: int) -> str:
 
 
 async def log_in(console: Console, request: ApiRequest) -> Any:
-    """Turn a one-time code into a cookie and a token."""
+    """Exchange a one-time code for a cookie and a token."""
     try:
         login = console.access.log_in(request.text("code"))
     except Refused as problem:
@@ -256,7 +256,7 @@ async def make_code(console: Console, request: ApiRequest) -> Any:
 
 
 async def log_out_all(console: Console, request: ApiRequest) -> Any:
-    """Sign out every browser; a new code is needed from here on."""
+    """Sign out every browser; signing in again needs a new code."""
     del request
     console.access.log_out_all()
     return {}

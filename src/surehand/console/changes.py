@@ -1,7 +1,7 @@
-"""Changes of a workspace, shown and undone; and the audit of its calls, filtered and verified.
+"""Changes of a workspace: listed, shown and undone. And the audit of its calls: filtered and verified.
 
-Undo and redo go by the tools of that name. What is applied is what was shown: a preview has a digest, and if it would
-look different by now, nothing is done.
+Undo and redo call the tools of that name. A preview has a digest, which the request to apply it must repeat: if the
+preview would be different by now, nothing is done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, find_workspace
 from surehand.engine.audit import records, verify
 from surehand.history.history import History, open_to_look
 from surehand.history.undo import change_diff
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FILES_LIMIT: Final = 200
-"""Files of one change that are listed; a command may have changed thousands."""
+"""Maximum number of files listed for one change; a command may have changed thousands."""
 _UNDO: Final = ("change_id", "turns", "to", "session", "file", "all_sessions", "merge", "force")
 _REDO: Final = ("change_id", "merge", "force")
 
@@ -42,7 +42,7 @@ async def list_changes(console: Console, request: ApiRequest) -> Any:
         changes = [_shorten(each.to_dict()) for each in found]
         return {"changes": changes, "dropped": history.describe_pruned(), "size_bytes": history.size_bytes()}
 
-    return await _look(request, read)
+    return await _read_history(request, read)
 
 
 def _shorten(change: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _shorten(change: dict[str, Any]) -> dict[str, Any]:
 
 
 async def show_change(console: Console, request: ApiRequest) -> Any:
-    """Return one change with its diff."""
+    """Return one change and its diff."""
 
     def read(workspace: Workspace, history: History) -> dict[str, Any]:
         del workspace
@@ -60,27 +60,27 @@ async def show_change(console: Console, request: ApiRequest) -> Any:
             raise ApiError(404, f"there is no change {request.path['id']}", history.describe_pruned())
         return _shorten(change.to_dict()) | {"diff": change_diff(history, change)}
 
-    return await _look(request, read)
+    return await _read_history(request, read)
 
 
-async def _look(request: ApiRequest, read: Callable[[Workspace, History], T]) -> T:
-    """Read from the history of the workspace that a request names."""
-    workspace = await named_workspace(request)
+async def _read_history(request: ApiRequest, read: Callable[[Workspace, History], T]) -> T:
+    """Call `read` in a thread with the history of the request's workspace."""
+    workspace = await find_workspace(request)
 
-    def look() -> T:
+    def open_and_read() -> T:
         with open_to_look(workspace.state_dir, lambda text: None) as history:
             return read(workspace, history)
 
-    return await asyncio.to_thread(look)
+    return await asyncio.to_thread(open_and_read)
 
 
 async def undo(console: Console, request: ApiRequest) -> Any:
-    """Undo changes, or preview that."""
+    """Undo changes, or preview it."""
     return await _reverse(console, request, "Undo", _UNDO)
 
 
 async def redo(console: Console, request: ApiRequest) -> Any:
-    """Reapply undone changes, or preview that."""
+    """Redo undone changes, or preview it."""
     return await _reverse(console, request, "Redo", _REDO)
 
 
@@ -103,17 +103,17 @@ async def _reverse(console: Console, request: ApiRequest, tool: str, names: tupl
 
 
 def _preview(result: ToolResult) -> dict[str, Any]:
-    """Return what undo or redo would do, or why it would fail, with the digest to apply it by."""
+    """Return the preview of an undo or redo with its digest, or the reason why it would fail."""
     if result.error is not None:
         return {"ok": False, "error": result.error.to_dict()}
     data: dict[str, Any] = result.data
-    told = {name: data.get(name) for name in ("changes", "paths", "sessions", "left_alone", "diff")}
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
-    return {"ok": True, "digest": digest, "summary": result.output.partition("\n")[0], **told}
+    preview = {name: data.get(name) for name in ("changes", "paths", "sessions", "left_alone", "diff")}
+    digest = hashlib.sha256(json.dumps(preview, sort_keys=True, default=str).encode()).hexdigest()
+    return {"ok": True, "digest": digest, "summary": result.output.partition("\n")[0], **preview}
 
 
 async def prune(console: Console, request: ApiRequest) -> Any:
-    """Prune the oldest changes until the rest fits."""
+    """Prune the oldest changes until the history has at most `keep_bytes`."""
     keep_bytes = request.number("keep_bytes", 0, 2**50)
 
     def drop(workspace: Workspace, history: History) -> dict[str, Any]:
@@ -121,7 +121,7 @@ async def prune(console: Console, request: ApiRequest) -> Any:
         dropped = history.prune(keep_bytes)
         return {"dropped": dropped, "size_bytes": history.size_bytes(), "message": history.describe_pruned()}
 
-    return await _look(request, drop)
+    return await _read_history(request, drop)
 
 
 _WHERE: Final = {"workspace": "the folder, as `/api/workspaces` names it"}
@@ -135,9 +135,9 @@ _HOW: Final = {
 
 
 async def list_records(console: Console, request: ApiRequest) -> Any:
-    """Return records of a workspace, newest first."""
+    """Return audit records of a workspace, newest first."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     limit, before = request.number("limit", 200, 5000), request.number("before", 0, 2**53)
     tool, text = request.text("tool", ""), request.text("text", "").lower().split()
     refused = request.flag("refused")
@@ -166,9 +166,9 @@ def _has_words(record: dict[str, Any], words: list[str]) -> bool:
 
 
 async def verify_chain(console: Console, request: ApiRequest) -> Any:
-    """Return whether the chain is whole, and every fault where it is not."""
+    """Return whether the audit chain is intact, and every fault if it is not."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     found = await asyncio.to_thread(verify, os.path.join(workspace.state_dir, "audit"))
     return {"workspace": workspace.path, **found.to_dict()}
 

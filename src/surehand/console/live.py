@@ -1,6 +1,6 @@
-"""Live sessions: the feed of what happens in all of them, shared by all pages, and their calls, questions and answers.
+"""Live sessions: one event feed of all sessions, shared by all pages; their calls, questions and answers.
 
-A reader of the feed that does not keep up loses events, and gets their number; nobody else waits for it.
+A reader that does not keep up loses events and is told how many; it never delays other readers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from surehand.console.server import Console
 
 CALLS_LIMIT: Final = 20_000
-"""Calls kept for pages that are opened later."""
+"""Maximum number of calls kept for pages that are opened later."""
 RECENT_LIMIT: Final = 5_000
-"""Events kept for readers that lost their connection and come back."""
+"""Maximum number of events kept for readers that reconnect."""
 READER_LIMIT: Final = 20_000
 BATCH_S: Final = 0.02
 KEEP_ALIVE_S: Final = 15.0
@@ -34,7 +34,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 
 Event = dict[str, Any]
 Line = tuple[int, Event, str]
-"""An event with its number in this feed, and encoded."""
+"""Number of an event in this feed, the event, and its JSON."""
 
 
 class Reader:
@@ -57,7 +57,7 @@ class Reader:
         self._ready.set()
 
     async def take(self, wait_s: float = KEEP_ALIVE_S) -> tuple[list[Line], int]:
-        """Wait for events and return them, with the number lost before; empty after a timeout."""
+        """Wait for events; return them and how many were lost. Empty after a timeout."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._ready.wait()
@@ -72,17 +72,17 @@ class Reader:
 
 
 class Feed:
-    """All sessions of the user: those that run, their latest calls, and the readers of the stream."""
+    """The running sessions of the user, their latest calls, and the readers of the event stream."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Event] = {}
-        """Running sessions by id, as they introduced themselves."""
+        """The `hello` events of running sessions, by id."""
         self.calls: OrderedDict[str, Event] = OrderedDict()
-        """The latest calls, oldest first: what began, and what became of it."""
+        """The latest calls by id, oldest first, each merged from its events."""
         self.callers: dict[str, str] = {}
         """Sub-agent's session → the call that started it."""
         self.lost = 0
-        """Events that sessions dropped before we could read them."""
+        """How many events sessions dropped before the console read them."""
         self._readers: set[Reader] = set()
         self._recent: deque[Line] = deque(maxlen=RECENT_LIMIT)
         self._number = 0
@@ -94,19 +94,19 @@ class Feed:
         return len(self._readers)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Have a function called with every event, before readers get it."""
+        """Call a function with every event, before it is queued for readers."""
         self._listeners.append(listener)
 
     @asynccontextmanager
     async def follow(self) -> AsyncGenerator[None]:
-        """Follow all sessions while inside."""
+        """Receive the events of all sessions inside the block."""
         async with follow_sessions(answers=True) as events:
 
-            async def take_all() -> None:
+            async def add_all() -> None:
                 async for event in events:
                     self.add_event(event)
 
-            task = asyncio.create_task(take_all())
+            task = asyncio.create_task(add_all())
             try:
                 yield
             finally:
@@ -115,7 +115,7 @@ class Feed:
 
     def add_event(self, event: Event) -> None:
         """Record one event, and queue it for every reader."""
-        self._keep(event)
+        self._update(event)
         for listener in self._listeners:
             listener(event)
         self._number += 1
@@ -124,10 +124,10 @@ class Feed:
         for reader in self._readers:
             reader.put(line)
 
-    def _keep(self, event: Event) -> None:
+    def _update(self, event: Event) -> None:
         kind = event.get("kind")
         if kind in ("call_started", "call_progress", "call_finished"):
-            self._keep_call(event)
+            self._update_call(event)
         elif kind == "hello":
             self.sessions[event["session_id"]] = event
         elif kind in ("session_closed", "session_lost"):
@@ -140,7 +140,7 @@ class Feed:
         elif kind == "gap":
             self.lost += int(event.get("lost", 0))
 
-    def _keep_call(self, event: Event) -> None:
+    def _update_call(self, event: Event) -> None:
         id = event["call_id"]
         known = self.calls.get(id, {})
         if event["kind"] == "call_progress" and not known:
@@ -159,13 +159,13 @@ class Feed:
             self.calls.popitem(last=False)
 
     def _end_calls(self, session_id: str) -> None:
-        """Mark the running calls of a vanished session as lost."""
+        """Mark the running calls of an ended session as lost."""
         for call in self.calls.values():
             if call["state"] == "running" and session_id in (call["session_id"], call.get("root")):
                 call["state"] = "lost"
 
     def add_recorded(self, recorded: list[Event]) -> None:
-        """Insert recorded calls before those seen since, without duplicates."""
+        """Insert recorded calls before those received live, without duplicates."""
         past = {each["call_id"]: {**each, "state": state_of(each), "ended": each["at"]} for each in recorded}
         for each in past.values():
             del each["kind"]
@@ -176,22 +176,22 @@ class Feed:
     # -- readers -------------------------------------------------------------------------------------------------------
 
     async def stream(self, wanted: Callable[[Event], bool], after: int | None = None) -> AsyncGenerator[str]:
-        """Yield what happens as server-sent events: who runs now first, or what came after an event known already."""
+        """Yield server-sent events: first the running sessions, or all events after number `after`; then live ones."""
         reader = Reader(wanted)
         self._readers.add(reader)
         try:
-            yield "".join(self._begin(wanted, after))
+            yield "".join(self._opening_events(wanted, after))
             while True:
                 taken, lost = await reader.take()
-                told = f"data: {_ENCODER.encode({'kind': 'gap', 'lost': lost, 'reader': True})}\n\n" if lost else ""
-                # What was lost came after what was kept.
-                yield "".join(f"id: {number}\ndata: {text}\n\n" for number, _, text in taken) + told or ": alive\n\n"
+                gap = f"data: {_ENCODER.encode({'kind': 'gap', 'lost': lost, 'reader': True})}\n\n" if lost else ""
+                # A full queue drops the newest, so the gap comes last.
+                yield "".join(f"id: {number}\ndata: {text}\n\n" for number, _, text in taken) + gap or ": alive\n\n"
         finally:
             self._readers.discard(reader)
 
-    def _begin(self, wanted: Callable[[Event], bool], after: int | None) -> Iterator[str]:
+    def _opening_events(self, wanted: Callable[[Event], bool], after: int | None) -> Iterator[str]:
         yield f"retry: 1000\nid: {self._number}\ndata: {_ENCODER.encode({'kind': 'begin', 'number': self._number})}\n\n"
-        if after is None or after > self._number:  # the number of an earlier console's event
+        if after is None or after > self._number:  # `after` is from an earlier console
             for hello in self.sessions.values():
                 if wanted(hello):
                     yield f"data: {_ENCODER.encode(hello)}\n\n"
@@ -205,24 +205,24 @@ class Feed:
 
 
 def state_of(event: Event) -> str:
-    """Return what a call came to, in a word: ok, refused, cancelled or failed."""
+    """Return the outcome of a call: ok, refused, cancelled or failed."""
     if event.get("ok"):
         return "ok"
     error: Event = event.get("error") or {}
     return {"permission_denied": "refused", "cancelled": "cancelled"}.get(str(error.get("code")), "failed")
 
 
-# What pages ask of it.
+# Endpoints.
 
 
 async def list_sessions(console: Console, request: ApiRequest) -> Any:
-    """Return the sessions that run now."""
+    """Return the running sessions."""
     del request
     return {"sessions": list(console.feed.sessions.values())}
 
 
 async def follow_events(console: Console, request: ApiRequest) -> Any:
-    """Stream what happens in all sessions."""
+    """Stream the events of all sessions."""
     after = request.number("after", -1, 2**53) if request.query.get("after", "").isdecimal() else None
     stream = console.feed.stream(_make_filter(request), after)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
@@ -244,14 +244,14 @@ async def list_calls(console: Console, request: ApiRequest) -> Any:
     limit, skip = request.number("limit", 200, 5000), request.number("skip", 0, 1_000_000)
     found: list[Event] = []
     count = 0
-    for call in _matching(console, request):
+    for call in _find_calls(console, request):
         count += 1
         if skip < count <= skip + limit:
             found.append(call)
     return {"calls": found, "total": count, "lost": console.feed.lost}
 
 
-def _matching(console: Console, request: ApiRequest) -> Iterator[Event]:
+def _find_calls(console: Console, request: ApiRequest) -> Iterator[Event]:
     words = request.query.get("text", "").lower().split()
     same = {name: request.query[name] for name in ("tool", "state") if request.query.get(name)}
     session = request.query.get("session")
@@ -266,13 +266,13 @@ def _matching(console: Console, request: ApiRequest) -> Iterator[Event]:
 
 
 async def show_call(console: Console, request: ApiRequest) -> Any:
-    """Return one call: in full while its session has it, otherwise from its events and the audit log."""
+    """Return one call: in full from its session if that still has it, otherwise from its events and the audit."""
     id = request.path["id"]
     known = console.feed.calls.get(id)
     if known is not None and (session := _session_of(console, known)):
         try:
             whole = await console.ask_session(session, {"want": "call", "id": id})
-        except ApiError:  # the session ended just now; the recorded call is still there
+        except ApiError:  # the session has just ended; use the recorded call
             whole = {"error": ""}
         if isinstance(whole.get("args"), dict):
             return known | whole | {"whole": True}
@@ -288,7 +288,7 @@ async def show_call(console: Console, request: ApiRequest) -> Any:
 
 
 async def stop_call(console: Console, request: ApiRequest) -> Any:
-    """Stop a call that runs."""
+    """Stop a running call."""
     known = console.feed.calls.get(request.path["id"])
     session = _session_of(console, known) if known is not None else ""
     if not session:
@@ -300,7 +300,7 @@ async def stop_call(console: Console, request: ApiRequest) -> Any:
 
 
 def _session_of(console: Console, call: Event) -> str:
-    """Return the running session that a call belongs to, itself or through its sub-agent; empty where it has ended."""
+    """Return the running session of a call, or of the sub-agent that made it; empty if it has ended."""
     return next((id for id in (call["session_id"], call.get("root")) if id in console.feed.sessions), "")
 
 
@@ -309,7 +309,7 @@ def _text_of(call: Event) -> str:
 
 
 LOOK_S: Final = 3.0
-"""Timeout (s) for a session to list its questions; one that exceeds it is named."""
+"""Timeout (s) for a session to list its questions; sessions that exceed it are reported as silent."""
 TRY_S: Final = 900.0
 _ANSWER: Final = ("kind", "reason", "rule", "args", "dry_run")
 
@@ -326,9 +326,9 @@ async def list_questions(console: Console, request: ApiRequest) -> Any:
 
 
 async def try_question(console: Console, request: ApiRequest) -> Any:
-    """Make a dry run of the call and return its preview."""
+    """Make a dry run of the call in question and return its preview."""
     order = {"want": "try", "id": request.path["id"], "digest": request.text("digest")}
-    return _check(await console.ask_session(request.text("session_id"), order, TRY_S))
+    return _raise_for_error(await console.ask_session(request.text("session_id"), order, TRY_S))
 
 
 async def answer_question(console: Console, request: ApiRequest) -> Any:
@@ -336,10 +336,10 @@ async def answer_question(console: Console, request: ApiRequest) -> Any:
     answer = {name: request.body[name] for name in _ANSWER if request.body.get(name) is not None}
     about = {"id": request.path["id"], "digest": request.text("digest"), "by": _who()}
     order = {"want": "answer", **about, "answer": answer}
-    return _check(await console.ask_session(request.text("session_id"), order))
+    return _raise_for_error(await console.ask_session(request.text("session_id"), order))
 
 
-def _check(answer: dict[str, Any]) -> dict[str, Any]:
+def _raise_for_error(answer: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         more = {"answered": answer["answered"]} if "answered" in answer else {}
         raise ApiError(409, str(answer["error"]), str(answer.get("hint", "")), **more)
@@ -349,7 +349,7 @@ def _check(answer: dict[str, Any]) -> dict[str, Any]:
 def _who() -> str:
     try:
         return f"{getpass.getuser()} in the console"
-    except (KeyError, OSError):  # a user without a name, as in many containers
+    except (KeyError, OSError):  # the user id has no name, as in many containers
         return f"user {os.getuid()} in the console"
 
 

@@ -1,4 +1,4 @@
-"""Policy: the rules in force, an explained verdict while somebody types, and what another rule would change."""
+"""Policy: the rules in force, an explained verdict as the user types, and the effect of further rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from surehand.app import Surehand
-from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, find_workspace
 from surehand.engine.audit import records
 from surehand.engine.checking import Checker
 from surehand.policy.policy import Policy
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DAYS: Final = 7
 COMPARED: Final = 2000
-"""How many of the latest recorded calls an edited rule is compared with."""
+"""Maximum number of recorded calls, the latest, that edited rules are tried on."""
 
 Row = dict[str, Any]
 
@@ -34,9 +34,9 @@ def _checker(workspace: str, rules: list[str]) -> Checker:
 
 
 async def list_rules(console: Console, request: ApiRequest) -> Any:
-    """Return every rule in force in a workspace, with its source and line."""
+    """Return all rules in force in a workspace, with source file and line."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
 
     def read() -> Row:
         checker = _checker(workspace.path, [])
@@ -48,9 +48,9 @@ async def list_rules(console: Console, request: ApiRequest) -> Any:
 
 
 async def check_call(console: Console, request: ApiRequest) -> Any:
-    """Return what would be decided about a command, a path, an address, or any call."""
+    """Return the verdict on a command, a path, a URL or any call, with its reasons."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     tool, args = _call(request)
     rules = _rules(request)
     answer = await asyncio.to_thread(lambda: _checker(workspace.path, rules).check(tool, args))
@@ -58,7 +58,7 @@ async def check_call(console: Console, request: ApiRequest) -> Any:
 
 
 def _call(request: ApiRequest) -> tuple[str, Row]:
-    """Return the call that the input means: a URL is fetched, a path read or written, anything else run."""
+    """Return the call that the input stands for: fetch a URL, `read PATH`, `write PATH`, or run a command."""
     if request.body.get("tool"):
         return request.text("tool"), request.mapping("args") or {}
     typed = request.text("typed").strip()
@@ -86,9 +86,9 @@ def _parse(line: str) -> tuple[str, str]:
 
 
 async def compare_rules(console: Console, request: ApiRequest) -> Any:
-    """Return which of the recorded calls of the last days would be decided otherwise with further rules."""
+    """Return the recorded calls of the last days whose verdict would change with further rules."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     rules = _rules(request)
 
     def compare() -> Row:
@@ -118,13 +118,13 @@ def _read_recorded(workspace: Workspace) -> list[Row]:
 async def suggest_rules(console: Console, request: ApiRequest) -> Any:
     """Return the rules that would have avoided the most questions of the last days."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
 
     def count() -> list[Row]:
         spared: Counter[str] = Counter()
         for call in _read_recorded(workspace):
             asked: Row = call["asked"] or {}
-            if asked.get("answer") in ("once", "session"):  # no allow rule is suggested for what a person refused
+            if asked.get("answer") in ("once", "session"):  # no rule is suggested for refused calls
                 spared.update(str(rule) for rule in asked.get("rules") or ())
         return [{"rule": rule, "questions": number} for rule, number in spared.most_common(20)]
 
@@ -132,14 +132,14 @@ async def suggest_rules(console: Console, request: ApiRequest) -> Any:
 
 
 async def save_rule(console: Console, request: ApiRequest) -> Any:
-    """Save an allow rule in the user's settings; sessions that run take it up."""
+    """Save an allow rule in the user's settings and reload them in running sessions."""
     verdict, rule = _parse(request.text("rule"))
     if verdict != "allow":
         raise ApiError(
             400, "only allow rules are saved from here", "Write ask and deny rules into the settings file yourself."
         )
     await asyncio.to_thread(remember, rule)
-    return {"saved": rule, "sessions": await console.spread_settings()}
+    return {"saved": rule, "sessions": await console.reload_all_settings()}
 
 
 _TRIED: Final = {"rules": "further rules, one a line: `deny Bash(rm:*)`"}

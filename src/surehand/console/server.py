@@ -1,4 +1,4 @@
-"""The console's server, an ASGI application: the pages, the API, access control, and the applications behind."""
+"""The console's server, an ASGI application: pages, API, access control, and one application per workspace."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _TYPES: Final = {
     "webmanifest": "application/manifest+json",
 }
 _HEADERS: Final = {
-    # Whatever a model or a file wrote is text. Should it become markup by mistake, it still runs nothing: scripts and
-    # styles come from this server alone, and strings cannot be turned into elements (trusted types).
+    # Text written by models or found in files must never run. Even if it became markup by mistake, only scripts and
+    # styles from this server are allowed, and strings cannot be turned into elements (trusted types).
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
@@ -63,7 +63,7 @@ Scope = MutableMapping[str, Any]
 
 
 class Console:
-    """Everything behind the pages; `app` is what a server serves."""
+    """The state and the endpoints of the console; `app` is the ASGI application."""
 
     def __init__(self, address: ServedAddress, access: Access | None = None) -> None:
         self.address = address
@@ -73,15 +73,15 @@ class Console:
         self.warnings: list[str] = []
         self.endpoints = ENDPOINTS
         self.port = 0
-        """Where it is served, as requests say."""
+        """The port it is served on, taken from requests."""
         routes = [Route(each.path, self._answer_with(each), methods=[each.method]) for each in ENDPOINTS]
         self._inner = Starlette(routes=[*routes, Route("/{name:path}", self._page, methods=["GET"])])
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Follow the sessions inside the block, and load recorded calls meanwhile."""
+        """Follow all sessions inside the block; recorded calls are loaded in the background."""
         async with self.apps, self.feed.follow():
-            reading = asyncio.create_task(self._read_past())
+            reading = asyncio.create_task(self._load_recorded_calls())
             try:
                 yield
             finally:
@@ -89,15 +89,15 @@ class Console:
                 await asyncio.gather(reading, return_exceptions=True)
 
     def make_sign_in_url(self, served: str) -> str:
-        """Return the address that signs a browser in, once; `served` is any address of this server.
+        """Return a URL that signs one browser in, once; `served` is any URL of this server.
 
-        The code stands behind a `#`, which browsers keep to themselves: it is in no log, and whoever merely looks at
-        the link (a preview in a chat) does not use it up.
+        The code is in the fragment, which browsers do not send: it appears in no log, and a link preview in a chat does
+        not use it up.
         """
         scheme, _, rest = served.partition("://")
         return f"{scheme}://{rest.partition('/')[0]}/#code={self.access.make_code()}"
 
-    async def _read_past(self) -> None:
+    async def _load_recorded_calls(self) -> None:
         def read() -> list[dict[str, Any]]:
             since = time.time() - RECORDED_S
             return list(deque(read_recorded_calls(since, self.warnings.append), maxlen=CALLS_LIMIT))
@@ -105,7 +105,7 @@ class Console:
         self.feed.add_recorded(await asyncio.to_thread(read))
 
     async def ask_session(self, session_id: str, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, Any]:
-        """Send a request to a running session; raise ApiError if it has ended or does not answer."""
+        """Send a request to a running session; raise ApiError if the session has ended or does not answer."""
         if (facts := self.feed.sessions.get(session_id)) is None:
             raise ApiError(404, "that session is no longer running")
         answer = await asyncio.to_thread(local_rpc.ask, str(facts["channel"]), request, wait_s)
@@ -114,23 +114,23 @@ class Console:
         return answer
 
     async def ask_every_session(self, request: Mapping[str, Any], wait_s: float = 10.0) -> dict[str, dict[str, Any]]:
-        """Send a request to all running sessions; return the answers by id, without those that do not answer."""
+        """Send a request to all running sessions; return the answers by session id, of those that answer."""
         sessions = list(self.feed.sessions)
         answers = await asyncio.gather(
             *(self.ask_session(each, request, wait_s) for each in sessions), return_exceptions=True
         )
-        return {id: told for id, told in zip(sessions, answers, strict=True) if not isinstance(told, BaseException)}
+        return {id: each for id, each in zip(sessions, answers, strict=True) if not isinstance(each, BaseException)}
 
-    async def spread_settings(self) -> int:
-        """Have every running session reload its settings; return how many did."""
+    async def reload_all_settings(self) -> int:
+        """Make every running session reload its settings; return how many did."""
         self.apps.reload_settings()
-        told = await self.ask_every_session({"want": "reload_settings"})
-        return sum(bool(answer.get("ok")) for answer in told.values())
+        answers = await self.ask_every_session({"want": "reload_settings"})
+        return sum(bool(each.get("ok")) for each in answers.values())
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def app(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Check access, then answer the request."""
+        """Serve one ASGI request, after checking access."""
         if scope["type"] != "http":
             return
         self.port = scope["server"][1]
@@ -165,8 +165,8 @@ class Console:
                 given = ApiRequest(dict(request.path_params), _query(request), await _body(request))
                 found = await endpoint.run(self, given)
             except ApiError as problem:
-                told = {"error": problem.message, "hint": problem.hint, **problem.details}
-                return _json(told, problem.status, _retry(problem))
+                body = {"error": problem.message, "hint": problem.hint, **problem.details}
+                return _json(body, problem.status, _retry(problem))
             except ToolFailure as failure:
                 return _json({"error": failure.message, "hint": failure.hint, "code": failure.code}, 409)
             except SurehandError as problem:
@@ -193,7 +193,7 @@ class Console:
 
 
 def _json(data: Any, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
-    # A lone surrogate (a file name that is not UTF-8) cannot be encoded; it becomes a question mark.
+    # A lone surrogate (from a file name that is not UTF-8) cannot be encoded; it becomes a question mark.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
     return Response(text.encode("utf-8", "replace"), status, headers={"content-type": "application/json", **headers})
 
@@ -238,11 +238,11 @@ def _with_headers(send: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awa
     return send_with_headers
 
 
-# The console's apps: one application for each that a page acts in, opened on first use.
+# One application per workspace, opened on first use.
 
 
 class Apps:
-    """The applications of the console, by workspace."""
+    """The open applications of the console, by workspace."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -256,47 +256,47 @@ class Apps:
         await self._stack.aclose()
 
     async def app(self, workspace: str) -> Surehand:
-        """Return the application of a workspace; raise ApiError for a folder that is none."""
+        """Return the application of a workspace; raise ApiError if the folder is not a known workspace."""
         root = await asyncio.to_thread(os.path.realpath, workspace)
         async with self._opening:
             if (app := self._open.get(root)) is not None:
                 return app
             if not any(each.path == root for each in await asyncio.to_thread(known_workspaces)):
                 raise ApiError(404, f"there is no workspace {workspace}")
-            app = Surehand(root, approver=_agree, interactive=True)
+            app = Surehand(root, approver=_approve, interactive=True)
             self._open[root] = await self._stack.enter_async_context(app)
             return app
 
     def reload_settings(self) -> None:
-        """Reload the settings in every application."""
+        """Reload the settings of every open application."""
         for app in self._open.values():
             app.reload_settings()
 
     async def call(self, workspace: str, tool: str, args: Mapping[str, Any], *, dry_run: bool = False) -> ToolResult:
-        """Make a call that the person at the page asked for, or show what it would do."""
+        """Make a call or a dry run that the user requested in a page."""
         app = await self.app(workspace)
         return await app.dry_run(tool, args) if dry_run else await app.call(tool, args)
 
 
-async def _agree(question: Question) -> Answer:
-    """Approve the call: the click in the page, after its preview, was the yes to exactly this call.
+async def _approve(question: Question) -> Answer:
+    """Approve a call: the user has just confirmed exactly this call in the page, after its preview.
 
-    A call that it makes in turn (undo by a call, where something else than files was changed) is asked about by itself,
-    in the page.
+    Calls that it makes in turn (an undo may call a compensating tool) are not covered: wait until they are answered in
+    the page like any question.
     """
     if question.call.parent is not None:
         await asyncio.Event().wait()
     return Answer("once")
 
 
-# The API: the endpoints of every page, and their description in OpenAPI.
+# The API: the endpoints of all pages, and their OpenAPI description.
 
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _PART: Final = re.compile(r"{(\w+)(?::\w+)?}")
 
 
 async def show_openapi(console: Console, request: ApiRequest) -> Any:
-    """Return the description of the API."""
+    """Return the OpenAPI description of the API."""
     del request
     return describe_api(console.endpoints)
 
@@ -327,7 +327,7 @@ def _describe(endpoint: Endpoint) -> dict[str, Any]:
         for name in _PART.findall(endpoint.path)
     ]
     kind = "text/event-stream" if endpoint.path == "/api/events" else "application/json"
-    told: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": endpoint.about,
         "operationId": getattr(endpoint.run, "__name__", endpoint.path),
         "responses": {
@@ -340,10 +340,10 @@ def _describe(endpoint: Endpoint) -> dict[str, Any]:
             {"name": name, "in": "query", "description": about, "schema": {"type": "string"}}
             for name, about in endpoint.takes.items()
         ]
-        return told | {"parameters": [*parts, *query]}
+        return operation | {"parameters": [*parts, *query]}
     fields = {name: {"description": about} for name, about in endpoint.takes.items()}
     body = {"content": {"application/json": {"schema": {"type": "object", "properties": fields}}}}
-    return told | {"parameters": parts, "requestBody": body}
+    return operation | {"parameters": parts, "requestBody": body}
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

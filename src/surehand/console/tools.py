@@ -1,4 +1,4 @@
-"""Tools of a workspace, and figures of all: calls a minute, times, errors, tokens and cost."""
+"""Tools of a workspace, and statistics of all workspaces: calls, durations, errors, tokens and cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand import config
 from surehand.config import set_value
-from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, find_workspace
 from surehand.engine.audit import records
 from surehand.engine.channel import read_recorded_calls
 from surehand.engine.journal import list_turns
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 async def list_tools(console: Console, request: ApiRequest) -> Any:
     """Return the tools of a workspace, each with statistics of its calls of the last week."""
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     app = await console.apps.app(workspace.path)
     done = await asyncio.to_thread(_read_recent_calls, workspace)
     figures = {each["tool"]: each for each in by_tool(done)}
@@ -48,21 +48,21 @@ def _read_recent_calls(workspace: Workspace) -> list[Row]:
 
 async def check_health(console: Console, request: ApiRequest) -> Any:
     """Run a tool's health check."""
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     app = await console.apps.app(workspace.path)
     (report,) = await app.health.check_all([request.text("tool")])
     return report.to_dict()
 
 
 async def switch_tool(console: Console, request: ApiRequest) -> Any:
-    """Switch a tool on or off in the user's settings; sessions that run take it up with their next call."""
-    workspace = await named_workspace(request)
+    """Switch a tool on or off in the user's settings and reload them in running sessions."""
+    workspace = await find_workspace(request)
     app = await console.apps.app(workspace.path)
     name, wanted = request.text("tool"), request.flag("enabled")
     if name not in app.registry:
         raise ApiError(404, f"there is no tool {name!r} in {workspace.path}")
     file, _ = await asyncio.to_thread(set_value, f"tools.{name}.enabled", json.dumps(wanted))
-    taken = await console.spread_settings()
+    reloaded = await console.reload_all_settings()
     own = app.settings.tools.get(name)
     if (own is None or own.enabled) != wanted:
         raise ApiError(
@@ -70,12 +70,12 @@ async def switch_tool(console: Console, request: ApiRequest) -> Any:
             f"{file} has it now, but other settings of this workspace say otherwise",
             f"`surehand config show` names the source of tools.{name}.enabled.",
         )
-    return {"tool": name, "enabled": wanted, "file": file, "sessions": taken}
+    return {"tool": name, "enabled": wanted, "file": file, "sessions": reloaded}
 
 
 async def call_tool(console: Console, request: ApiRequest) -> Any:
-    """Call a tool through the door, or show what the call would do."""
-    workspace = await named_workspace(request)
+    """Make a call, or a dry run of it."""
+    workspace = await find_workspace(request)
     args = request.mapping("args")
     if args is None:
         raise ApiError(400, "args is missing")
@@ -90,7 +90,7 @@ BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 
 
 async def show_figures(console: Console, request: ApiRequest) -> Any:
-    """Return what was done over a span of time, ready to be drawn."""
+    """Return the statistics of a time span, in the form that the charts need."""
     span = request.text("span", "hour")
     if span not in SPANS:
         raise ApiError(400, f"there is no span {span!r}", f"Spans: {', '.join(SPANS)}.")
@@ -113,7 +113,7 @@ async def show_figures(console: Console, request: ApiRequest) -> Any:
         "errors": errors,
         "total": len(calls),
         "running": len(running),
-        "slots": _add_slots([slot for told in slots.values() for slot in told.get("slots", ())]),
+        "slots": _add_slots([slot for each in slots.values() for slot in each.get("slots", ())]),
         "sessions": len(console.feed.sessions),
         "bounds_ms": BOUNDS_MS,
         "tools": by_tool(calls),
@@ -123,7 +123,7 @@ async def show_figures(console: Console, request: ApiRequest) -> Any:
 
 
 def _add_slots(slots: list[Row]) -> list[Row]:
-    """Return the slots of all sessions by tool, the longest queue first."""
+    """Sum the slots of all sessions by tool, the longest queue first."""
     found: dict[str, Row] = {}
     for slot in slots:
         row = found.setdefault(str(slot["tool"]), {"tool": slot["tool"], "running": 0, "waiting": 0, "limit": 0})
@@ -142,11 +142,11 @@ def by_tool(calls: list[Row]) -> list[Row]:
     of_tool: dict[str, list[Row]] = {}
     for call in calls:
         of_tool.setdefault(str(call["tool"]), []).append(call)
-    rows = [_tool(name, found) for name, found in of_tool.items()]
+    rows = [_summarize_tool(name, found) for name, found in of_tool.items()]
     return sorted(rows, key=lambda row: -row["calls"])
 
 
-def _tool(name: str, calls: list[Row]) -> Row:
+def _summarize_tool(name: str, calls: list[Row]) -> Row:
     times = sorted(float(each["ms"]) for each in calls if isinstance(each.get("ms"), int | float))
     columns = [0] * (len(BOUNDS_MS) + 1)
     for each in times:
@@ -157,20 +157,20 @@ def _tool(name: str, calls: list[Row]) -> Row:
         "tool": name,
         "calls": len(calls),
         "errors": dict(codes.most_common()),
-        "p50_ms": _at(times, 0.5),
-        "p95_ms": _at(times, 0.95),
+        "p50_ms": _quantile(times, 0.5),
+        "p95_ms": _quantile(times, 0.95),
         "times": columns,
     }
 
 
-def _at(times: list[float], share: float) -> float | None:
+def _quantile(times: list[float], share: float) -> float | None:
     return times[min(len(times) - 1, int(share * len(times)))] if times else None
 
 
 def _usage(since: float) -> list[Row]:
     """Return tokens and cost by model, from the journals of all sessions."""
     folders = [os.path.join(workspace.state_dir, "sessions") for workspace in locations.known_workspaces()]
-    settings = config.load(locations.home()).settings  # the user's own: what is shown is of all workspaces
+    settings = config.load(locations.home()).settings  # the user's own settings: the figures are of all workspaces
     return sum_by_model((turn for folder in folders for turn in list_turns(folder, since)), settings)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surehand.commands import leftovers
 from surehand.commands.leftovers import records as launcher_records
-from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, named_workspace
+from surehand.console.access import WORKSPACE, ApiError, ApiRequest, Endpoint, find_workspace
 from surehand.core.session import name_problem
 from surehand.engine import journal
 
@@ -23,8 +23,8 @@ Row = dict[str, Any]
 
 
 async def list_kept_sessions(console: Console, request: ApiRequest) -> Any:
-    """Return the sessions of a workspace that have a journal, the latest first."""
-    workspace = await named_workspace(request)
+    """Return the sessions of a workspace that have a journal, latest first."""
+    workspace = await find_workspace(request)
     folder = os.path.join(workspace.state_dir, "sessions")
     rows = [each.to_dict() for each in await asyncio.to_thread(journal.list_sessions, folder)]
     running = {each.get("name") for each in console.feed.sessions.values() if each["workspace"] == workspace.path}
@@ -32,9 +32,9 @@ async def list_kept_sessions(console: Console, request: ApiRequest) -> Any:
 
 
 async def show_transcript(console: Console, request: ApiRequest) -> Any:
-    """Return what was said and done in a session, oldest first."""
+    """Return the latest messages, calls and notes of a session, oldest first."""
     del console
-    workspace = await named_workspace(request)
+    workspace = await find_workspace(request)
     name = request.text("name")
     path = os.path.join(workspace.state_dir, "sessions", f"{name}.jsonl")
     if name_problem(name) or not await asyncio.to_thread(os.path.exists, path):
@@ -48,7 +48,7 @@ async def show_transcript(console: Console, request: ApiRequest) -> Any:
 
 
 def _shorten(record: Row) -> Row:
-    """Return a record with its long texts truncated: a page shows what a person can read."""
+    """Return a record with long strings truncated, so that a page stays readable."""
 
     def short(value: Any) -> Any:
         if isinstance(value, str):
@@ -82,7 +82,7 @@ async def order_task(console: Console, request: ApiRequest) -> Any:
 
 
 async def list_processes(console: Console, request: ApiRequest) -> Any:
-    """Return the processes that sessions started and that run now, those of dead sessions marked."""
+    """Return the running processes that sessions started; those of dead sessions are marked as orphans."""
     del console, request
 
     def read() -> list[Row]:
@@ -98,7 +98,7 @@ async def list_processes(console: Console, request: ApiRequest) -> Any:
 
 
 async def stop_process(console: Console, request: ApiRequest) -> Any:
-    """End one process that a session started, if it is still the one that was listed."""
+    """Kill one process that a session started, if the pid is still the process that was listed."""
     del console
     pid, started = request.body.get("pid"), request.body.get("started")
     if not isinstance(pid, int) or not isinstance(started, int):
@@ -110,7 +110,7 @@ async def stop_process(console: Console, request: ApiRequest) -> Any:
 
 
 async def reap(console: Console, request: ApiRequest) -> Any:
-    """End the processes of dead sessions, and remove what they left on the disk."""
+    """Kill the processes of dead sessions and delete what those left on the disk."""
     del console, request
 
     def end() -> tuple[list[Row], list[str]]:
@@ -121,8 +121,8 @@ async def reap(console: Console, request: ApiRequest) -> Any:
 
 
 async def list_servers(console: Console, request: ApiRequest) -> Any:
-    """Return the MCP servers of a workspace, connected where asked for."""
-    workspace = await named_workspace(request)
+    """Return the MCP servers of a workspace; connect to them first if `connect` is set."""
+    workspace = await find_workspace(request)
     app = await console.apps.app(workspace.path)
     if request.flag("connect"):
         await app.connect_servers(patience_s=10)
@@ -144,8 +144,8 @@ async def list_servers(console: Console, request: ApiRequest) -> Any:
 
 
 async def approve_definition(console: Console, request: ApiRequest) -> Any:
-    """Approve a tool's changed description; exactly the one that was shown, or nothing."""
-    workspace = await named_workspace(request)
+    """Approve a changed tool definition; refused unless it is the one that was shown."""
+    workspace = await find_workspace(request)
     app = await console.apps.app(workspace.path)
     tool = request.text("tool")
     if not app.servers.approve_definition(tool, request.text("change")):
