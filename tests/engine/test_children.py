@@ -82,7 +82,7 @@ async def test_only_what_is_required_may_be_called_in_a_version_that_fits() -> N
         refused = await app.call("careless")
         assert refused.error is not None
         assert "does not require" in refused.error.message
-        app.registry._entries["double"].tool = Tool(  # pyright: ignore[reportPrivateUsage]
+        app.registry._entries["double"] = Tool(  # pyright: ignore[reportPrivateUsage]
             name="double", description="New.", args={"type": "object"}, run=print, version="2.0.0", read_only=True
         )
         app.registry.version += 1

@@ -366,7 +366,10 @@ class ForeignArguments(Arguments):
 
     def problems(self) -> list[str]:
         """Return what is wrong with the schema itself."""
-        return schema_problems(self._schema)
+        schema = self._schema
+        if type(schema) is dict and schema.get("type", "object") == "object" and _plainly_valid(schema):
+            return []  # most schemas; thousands are looked at
+        return schema_problems(schema)
 
     def _compile(self) -> Any:
         seen = survey(self._schema)
@@ -535,15 +538,12 @@ def model_faults(error: Any, model: type[BaseModel]) -> list[Fault]:
         if each["type"] == "missing":
             message = "required, but missing"
         elif each["type"] == "extra_forbidden":
-            message = "unknown argument" + did_you_mean(str(each["loc"][-1]), _outer_names(model))
+            known = [info.alias or name for name, info in model.model_fields.items()]
+            message = "unknown argument" + did_you_mean(str(each["loc"][-1]), known)
         elif each["type"] != "value_error":
             message = f"{message} (got {truncate_text(repr(each['input']), 80)})"
         faults.append(Fault(path, message))
     return faults
-
-
-def _outer_names(model: type[BaseModel]) -> list[str]:
-    return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def _is_union_tag(part: object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from surehand.core.errors import RegistrationError, ToolFailure
 from surehand.core.events import Event, EventKind, Listener
@@ -31,18 +31,22 @@ _FLAGS: Final = ("read_only", "concurrency_safe")
 
 
 _LOADING: Final = RLock()
-"""Two calls that first want a tool at once, each in its thread, get the same."""
+"""Held while a tool is loaded, so that two threads which call it first get the same object."""
 
 
-class _Entry:
-    """One place in the registry: the tool, or how to get it."""
+class _LazyTool:
+    """A tool registered by its description; `tool` is None until it is loaded."""
 
     __slots__ = ("info", "load", "tool")
 
-    def __init__(self, tool: Tool | None, info: ToolInfo | None = None, load: Callable[[], Tool] | None = None) -> None:
-        self.tool = tool
+    def __init__(self, info: ToolInfo, load: Callable[[], Tool]) -> None:
         self.info = info
         self.load = load
+        self.tool: Tool | None = None
+
+
+_Entry: TypeAlias = Tool | _LazyTool
+"""A loaded tool is stored as it is: one object less for each of ten thousand."""
 
 
 class Registry:
@@ -76,7 +80,7 @@ class Registry:
             found += requirement_problems(tool, self.card)
         if found:
             raise RegistrationError(name, found)
-        self._add(name, names, _Entry(tool), deferrable)
+        self._add(name, names, tool, deferrable)
         return tool
 
     def register_lazy(self, info: ToolInfo, load: Callable[[], Tool], *, deferrable: bool = True) -> None:
@@ -87,7 +91,7 @@ class Registry:
         names = (*info.aliases, full_name(info.module, info.name)) if info.module else info.aliases
         if found := self._clashes(info.name, names):
             raise RegistrationError(info.name, found)
-        self._add(info.name, names, _Entry(None, info, load), deferrable)
+        self._add(info.name, names, _LazyTool(info, load), deferrable)
 
     def register_module(self, module: str, tools: Iterable[Tool], *, version: str | None = None) -> list[Tool]:
         """Add a group of tools under one module name: all of them, or none."""
@@ -104,7 +108,7 @@ class Registry:
         if faults:
             raise RegistrationError(f"module {module}", faults)
         for tool in members:
-            self._add(tool.name, _names_of(tool), _Entry(tool))
+            self._add(tool.name, _names_of(tool), tool)
         return members
 
     def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
@@ -120,7 +124,7 @@ class Registry:
         for name in gone:
             self._remove(name)
         for tool in members:
-            self._add(tool.name, _names_of(tool), _Entry(tool), deferrable)
+            self._add(tool.name, _names_of(tool), tool, deferrable)
         return members
 
     def unregister(self, name: str, *, cascade: bool = False) -> list[str]:
@@ -162,15 +166,12 @@ class Registry:
             if alias is None:
                 return None
             entry = self._entries[alias]
-        return entry.tool or _load_entry(entry)
+        return _tool_of(entry)
 
     def card(self, name: str) -> Tool | ToolInfo | None:
         """Return what is at hand of a tool, without loading it or building its schema."""
         real = self.resolve(name)
-        if real is None:
-            return None
-        entry = self._entries[real]
-        return entry.tool or entry.info
+        return None if real is None else _card(self._entries[real])
 
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
         """Return the description of a tool, without loading it where possible."""
@@ -179,7 +180,7 @@ class Registry:
 
     def cards(self) -> list[Tool | ToolInfo]:
         """Return what is at hand of every tool."""
-        return [card for entry in self._entries.values() if (card := entry.tool or entry.info) is not None]
+        return [*map(_card, self._entries.values())]
 
     def infos(self, session: Session | None = None, **wanted: Any) -> list[ToolInfo]:
         """Return the descriptions of all tools, in order of registration; keywords select by metadata.
@@ -200,19 +201,19 @@ class Registry:
 
     def all(self) -> list[Tool]:
         """Return every tool, loaded."""
-        return [entry.tool or _load_entry(entry) for entry in self._entries.values()]
+        return [*map(_tool_of, self._entries.values())]
 
     def names(self) -> list[str]:
         """Return every tool's name in full form (`mcp__{module}__{tool}` for tools of a module)."""
-        return [_full(entry) for entry in self._entries.values()]
+        return [*map(_full_name, self.cards())]
 
     def module_names(self, module: str) -> list[str]:
         """Return the full names of one module's tools."""
-        return [_full(entry) for entry in self._entries.values() if _module(entry) == module]
+        return [_full_name(card) for card in self.cards() if card.module == module]
 
     def modules(self) -> list[str]:
         """Return the names of all modules, in order."""
-        return list(dict.fromkeys(filter(None, map(_module, self._entries.values()))))
+        return list(dict.fromkeys(card.module for card in self.cards() if card.module))
 
     def list(self) -> list[tuple[str, str]]:
         """Return name and description of every tool."""
@@ -227,8 +228,7 @@ class Registry:
         """Return the names of tools that require this one."""
         found: list[str] = []
         for other, entry in self._entries.items():
-            requires = entry.tool.requires if entry.tool else entry.info.requires if entry.info else ()
-            if any(self.resolve(requirement_name(each)) == name for each in requires):
+            if any(self.resolve(requirement_name(each)) == name for each in _card(entry).requires):
                 found.append(other)
         return found
 
@@ -316,38 +316,38 @@ def _in_module(tool: Tool, module: str, version: str | None) -> Tool:
     return replace(tool, module=module, version=version or tool.version)
 
 
-def _load_entry(entry: _Entry) -> Tool:
-    assert entry.load is not None
+def _load_tool(entry: _LazyTool) -> Tool:
     try:
         with _LOADING:
             entry.tool = entry.tool or entry.load()
-    except Exception as problem:  # whatever a module does while it is imported, the other tools go on
-        name = entry.info.name if entry.info else "this tool"
+    except Exception as problem:  # importing a module can raise anything; the other tools must keep working
         said = str(problem) if isinstance(problem, ImportError) else f"{type(problem).__name__}: {problem}"
         raise ToolFailure(
-            f"{name} cannot be loaded: {said}",
+            f"{entry.info.name} cannot be loaded: {said}",
             code="tool_unavailable",
             hint="Reinstall surehand with its dependencies.",
         ) from problem
     return entry.tool
 
 
+def _tool_of(entry: _Entry) -> Tool:
+    return entry if isinstance(entry, Tool) else entry.tool or _load_tool(entry)
+
+
+def _card(entry: _Entry) -> Tool | ToolInfo:
+    return entry if isinstance(entry, Tool) else entry.tool or entry.info
+
+
 def _info_of(entry: _Entry, session: Session | None) -> ToolInfo:
-    if entry.info is not None and (session is None or entry.tool is None):
+    if isinstance(entry, _LazyTool) and (session is None or entry.tool is None):
         return entry.info
-    tool = entry.tool or _load_entry(entry)
-    return tool.info(session)
+    return _tool_of(entry).info(session)
 
 
-def _full(entry: _Entry) -> str:
-    if entry.tool is not None:
-        return entry.tool.full_name
-    assert entry.info is not None
-    return full_name(entry.info.module, entry.info.name) if entry.info.module else entry.info.name
-
-
-def _module(entry: _Entry) -> str:
-    return entry.tool.module if entry.tool else entry.info.module if entry.info else ""
+def _full_name(card: Tool | ToolInfo) -> str:
+    if isinstance(card, Tool):
+        return card.full_name
+    return full_name(card.module, card.name) if card.module else card.name
 
 
 def problems(tool: object) -> list[str]:
