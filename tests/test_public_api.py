@@ -93,6 +93,13 @@ def test_a_look_at_files_from_the_command_line_loads_nothing_for_commands(call: 
     assert not loaded & {"surehand.shell", "surehand.commands.session", "dataclasses", "difflib", "glob", "pydantic"}
 
 
+def test_a_command_that_only_reads_loads_no_history(tmp_path: Path) -> None:
+    words = ["--cwd", str(tmp_path), "tools", "invoke", "Bash", "--args", '{"command": "echo hi"}']
+    loaded = loaded_by(f"from surehand.cli.main import main; assert main({words!r}) == 0")
+    assert "surehand.commands.collect_changes" in loaded
+    assert not loaded & {"surehand.history.command_changes", "sqlite3", "shutil", "dataclasses"}
+
+
 def test_a_tool_can_be_written_without_loading_the_engine() -> None:
     added = loaded_by("from surehand import tool, ToolFailure")
     assert not {name for name in added if name.startswith(("surehand.engine", "surehand.policy", "surehand.files"))}

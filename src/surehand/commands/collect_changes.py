@@ -6,31 +6,25 @@ import asyncio
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands.session import SHELLS, Shells
+from surehand.commands.session import SHELLS
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen, replace_values
 from surehand.files.protected_paths import git_paths, inside, within
 from surehand.git.protected_files import git_dirs_touched
-from surehand.history.change_logs import ChangeLog
-from surehand.history.command_changes import put_back
-from surehand.history.words import Author
 from surehand.sandbox import protocol
-from surehand.sandbox.command import SandboxFailure
 from surehand.sandbox.profile import take_out, trespasses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from surehand.core.context import ToolContext
     from surehand.core.session import Session
     from surehand.history.change_logs import ChangeLog
     from surehand.history.command_changes import Recorded
     from surehand.sandbox.command import Ended
-    from surehand.sandbox.linux.client import Run as RecordedRun
     from surehand.sandbox.profile import SandboxProfile
-    from surehand.sandbox.protocol import Run, Runner
 
 KEPT_HINT: Final = (
     "A rule denies writing it, or it runs as the user (hooks and settings of git, start files of shells, Surehand's "
@@ -76,6 +70,10 @@ class ChangeCollector:
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
+        facts = ended.change_log if ended is not None else None
+        if facts is not None and not facts["count"]:
+            ctx.session.keep(SHELLS).finish_change_log(log.folder)
+            return None
         from surehand.history.command_changes import (  # lazy: command_changes, 25 ms
             INTERRUPTED,
             Recorded,
@@ -88,12 +86,8 @@ class ChangeCollector:
         from surehand.history.words import Author  # lazy: words, 2 ms
 
         back: tuple[str, ...] = ()
-        facts = ended.change_log if ended is not None else None
         lost = facts["lost"] if facts is not None else ""
         try:
-            if facts is not None and not facts["count"]:
-                ctx.session.keep(SHELLS).finish_change_log(log.folder)
-                return None
             if (forbidden := find_forbidden(ctx.session, self.profile)) is not None:
                 back = put_back(log, forbidden)
             if facts is not None and facts["threads"]:
@@ -177,76 +171,3 @@ def _add_put_back(recorded: Recorded | None, paths: tuple[str, ...]) -> Recorded
 
     recorded = recorded or Recorded("", ())
     return replace_values(recorded, put_back=(*paths, *recorded.put_back))
-
-
-class ProgramWatch:
-    """Reverts forbidden changes of one program, which is run with `change_log`; nothing goes into the history.
-
-    The program is a server, a hook, a tool in a process. What no program may change is reverted as after a command: at
-    the program's end, and while it runs when that is asked.
-    """
-
-    def __init__(self, session: Session, launcher: Runner, who: str) -> None:
-        self._session = session
-        self._profile = launcher.profile
-        self._who = who
-        self._before = launcher.profile.already_there()
-        self._turn = asyncio.Lock()
-        self.change_log = self._make_change_log() if launcher.records else None
-
-    async def look(self, run: Run) -> tuple[str, ...]:
-        """Revert what it has changed so far and may not, and return that; the program goes on."""
-        async with self._turn:
-            if self.change_log is None or run.ended is not None:
-                return ()  # what only its end can tell is looked at then
-            begun = self._make_change_log()
-            try:
-                facts = await cast("RecordedRun", run).begin_change_log(begun)
-            except (SandboxFailure, OSError):
-                self._shells.finish_change_log(begun)
-                return ()
-            change_log, self.change_log = self.change_log, begun
-            return await self._revert(change_log, facts)
-
-    async def finish(self, ended: Ended | None) -> tuple[str, ...]:
-        """Revert what it changed and may not, when it has ended; return that."""
-        async with self._turn:
-            change_log, self.change_log = self.change_log, None
-            return await self._revert(change_log, ended and ended.change_log)
-
-    async def tell_finish(self, ended: Ended | None) -> None:
-        """Do the same where nobody waits for the outcome: tell who listens what was reverted, or that it failed."""
-        try:
-            found = await self.finish(ended)
-        except ToolFailure as failure:
-            self._session.emit("note", message=str(failure))
-            return
-        if found:
-            self._session.emit("note", message=put_back_message(self._who, found))
-
-    @property
-    def _shells(self) -> Shells:
-        return self._session.keep(SHELLS)
-
-    def _make_change_log(self) -> str:
-        session = self._session
-        who = Author(self._who, f"watch-{os.urandom(8).hex()}", session.id, self._who, session.main.id)
-        return self._shells.change_log(who, self._profile)
-
-    async def _revert(self, change_log: str | None, facts: Mapping[str, Any] | None) -> tuple[str, ...]:
-        found = await asyncio.shield(asyncio.to_thread(self._revert_log, change_log, facts))
-        self._before = self._profile.already_there()
-        return found
-
-    def _revert_log(self, change_log: str | None, facts: Mapping[str, Any] | None) -> tuple[str, ...]:
-        if change_log is None:
-            return revert_leftovers(self._session, self._profile, self._before, None)
-        try:
-            log = ChangeLog(change_log)
-            made = revert_leftovers(self._session, self._profile, self._before, facts, log)
-            forbidden = find_forbidden(self._session, self._profile)
-            return made if forbidden is None else (*made, *put_back(log, forbidden))
-        except OSError as problem:
-            raise ToolFailure(f"what {self._who} changed and may not could not be put back: {problem}") from problem
-        finally:
-            self._shells.finish_change_log(change_log)

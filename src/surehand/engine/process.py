@@ -17,7 +17,8 @@ import sys
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from surehand.commands.collect_changes import KEPT_HINT, ProgramWatch, put_back_message
+from surehand.commands.collect_changes import KEPT_HINT, put_back_message
+from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.call import ToolCall, ToolError, ToolResult
@@ -123,7 +124,7 @@ async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolCon
         run = launcher.run(command, _print, _print, change_log=watch.change_log)
     except BaseException:
         os.close(reader)
-        await watch.tell_finish(None)
+        await watch.finish_with_note(None)
         raise
     finally:
         os.close(writer)
@@ -132,7 +133,7 @@ async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolCon
     except asyncio.CancelledError:
         run.stop("cancelled", 0.0)
         await asyncio.shield(run.finish())
-        await watch.tell_finish(run.ended)
+        await watch.finish_with_note(run.ended)
         raise
     if found := await watch.finish(ended):
         raise ToolFailure(put_back_message(name, found), hint=KEPT_HINT)

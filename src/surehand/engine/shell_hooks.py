@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from surehand.commands.collect_changes import ProgramWatch
+from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core.call import ToolCall, ToolResult
 from surehand.core.errors import ToolFailure
@@ -122,7 +122,7 @@ class ShellHook(Extension):
         try:
             ended = await run.finish(self._settings.timeout)
         finally:
-            await watch.tell_finish(run.ended)
+            await watch.finish_with_note(run.ended)
         if ended.stopped == "timeout":
             raise TimeoutError(f"the command did not end within {self._settings.timeout:g} s{_LIFTED}")
         errors = err.text()

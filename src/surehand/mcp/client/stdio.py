@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from surehand import sandbox
 from surehand.commands import environment
-from surehand.commands.collect_changes import ProgramWatch
+from surehand.commands.program_watch import ProgramWatch
 from surehand.commands.session import SHELLS
 from surehand.core import installation
 from surehand.core.errors import ToolFailure
@@ -343,7 +343,7 @@ async def _run(
         run = launcher.run(order, fed.feed, fed.feed_stderr, change_log=watch.change_log)
     except BaseException:
         os.close(writing)
-        await watch.tell_finish(None)
+        await watch.finish_with_note(None)
         raise
     finally:
         os.close(reading)
@@ -363,7 +363,7 @@ async def _run(
         await asyncio.wait({ending}, timeout=CLOSE_S)
         run.stop("closed", CLOSE_S)
         await asyncio.wait({ending}, timeout=2 * CLOSE_S)
-        await watch.tell_finish(run.ended)
+        await watch.finish_with_note(run.ended)
 
     try:
         yield pipe
