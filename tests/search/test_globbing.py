@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.git.repositories import ATOMS, git, put, random_tree, repository
 
 from surehand.core.errors import ToolFailure
-from surehand.search.globs import compile_glob, expand, split_pattern
+from surehand.search import globs, walk
+from surehand.search.globs import Listing, compile_glob, expand, split_pattern
+from surehand.search.walk import Walk
 
 FILES = [
     *("a.py", "a.txt", "ab", "aXb", ".hidden", ".github/x.yml", "docs/a/b/c.md"),
@@ -142,3 +148,101 @@ def test_names_are_bytes_to_a_pattern(tmp_path: Path) -> None:
     put(tmp_path, "é")
     assert compile_glob("??").matches("é".encode())
     assert compile_glob("*").matches(b"\xff\xfe\n")
+
+
+def listing(top: Path, memory: walk.FolderMemory, monkeypatch: pytest.MonkeyPatch) -> tuple[object, list[str]]:
+    """Return the hits and notes of a listing that remembers every folder, those that have just changed included."""
+    monkeypatch.setattr(globs, "_LISTED", memory)
+    monkeypatch.setattr(walk, "_REMEMBERED_FROM", 0)
+    monkeypatch.setattr(walk, "_SETTLED_NS", 0)
+    monkeypatch.setattr(walk, "_has_exact_times", lambda device: True)
+    found = Listing(Walk(os.fsencode(top), stop=os.fsencode(top), excludes=True), compile_glob("**/*"))
+    return found.hits(1000), found.walk.tally.notes("listed")
+
+
+def wait_for_tick(top: Path) -> None:
+    """Return once the clock of the file system has moved on: what changes now has another time than before."""
+    probe = top / "tick"
+    probe.write_bytes(b"")
+    before = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == before:
+        probe.write_bytes(b"")
+
+
+def change_something(top: Path, chance: random.Random) -> None:
+    """Make one random change to a tree: most find a moment in which they are possible."""
+    folders = [top, *(path for path in sorted(top.rglob("*")) if path.is_dir() and not path.is_symlink())]
+    files = [path for path in sorted(top.rglob("*")) if path not in folders]
+    target = chance.choice(folders) / chance.choice(["a.py", "b.txt", "c", "d.log", ".env", "e"])
+    with suppress(OSError):
+        match chance.randrange(8):
+            case 0:
+                chance.choice(files or folders).unlink()
+            case 1:
+                chance.choice(files or folders).rename(target)
+            case 2 if len(folders) > 3:
+                shutil.rmtree(chance.choice(folders[1:]))
+            case 3:
+                chance.choice(folders).rename(target.with_name(f"moved{chance.randrange(9)}"))
+            case 4:
+                rules = chance.choice(["*.log\n", "a.py\n", "/c\n", "!d.log\n", "moved*/\n", "*\n"])
+                target.with_name(".gitignore").write_text(rules)
+            case 5:
+                git(target.parent, "init", "--quiet")
+            case 6:
+                target.symlink_to(chance.choice(folders))
+            case _:
+                target.write_text("x" * chance.randrange(9))
+                target.with_name(f"f{chance.randrange(9)}").mkdir()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_remembered_folder_is_listed_as_if_it_were_read_anew(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, top, memory = random.Random(seed), tmp_path / "top", walk.FolderMemory()
+    top.mkdir()
+    random_tree(top, chance, 40)
+    for _ in range(60):
+        wait_for_tick(tmp_path)
+        change_something(top, chance)
+        assert listing(top, memory, monkeypatch) == listing(top, walk.FolderMemory(), monkeypatch)
+
+
+def test_unchanged_folders_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = walk.FolderMemory()
+    for name in ("a/1", "b/2", "c/3"):
+        put(tmp_path / "top", name)
+    wait_for_tick(tmp_path)
+    before = listing(tmp_path / "top", memory, monkeypatch)
+    read, scandir = list[str](), os.scandir
+    monkeypatch.setattr(os, "scandir", lambda fd: (read.append(os.readlink(f"/proc/self/fd/{fd}")), scandir(fd))[1])
+    assert listing(tmp_path / "top", memory, monkeypatch) == before
+    assert read == []
+    (tmp_path / "top/b/2").unlink()
+    assert listing(tmp_path / "top", memory, monkeypatch) != before
+    assert [os.path.basename(each) for each in read] == ["b"]
+
+
+def test_what_has_just_changed_and_what_lies_on_a_strange_file_system_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a")
+    status, settled = tmp_path.stat(), tmp_path.stat().st_ctime_ns + 10**10
+    contents = next(iter(Walk(os.fsencode(tmp_path))._root())).contents  # pyright: ignore[reportPrivateUsage]
+
+    def is_remembered(now: int, *, exact: bool) -> bool:
+        memory = walk.FolderMemory()
+        monkeypatch.setattr(walk, "_has_exact_times", lambda device: exact)
+        memory.add(contents, status, now)
+        return memory.get(os.fsencode(tmp_path), status) is not None
+
+    assert is_remembered(settled, exact=True)
+    assert not is_remembered(status.st_ctime_ns + 1, exact=True)
+    assert not is_remembered(settled, exact=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_only_file_systems_known_to_keep_exact_times_are_trusted() -> None:
+    assert not walk._has_exact_times(os.stat("/proc").st_dev)  # pyright: ignore[reportPrivateUsage]
+    assert not walk._has_exact_times(1 << 40)  # pyright: ignore[reportPrivateUsage]

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import field, frozen, replace_values
+from surehand.core.secrets import is_secret
 from surehand.core.text import lazy_pattern
 from surehand.git.wildmatch import literal_length, translate
 from surehand.search import ripgrep
 from surehand.search.gitignore import Rules
-from surehand.search.walk import Walk
+from surehand.search.walk import FolderMemory, Walk
 
 ALTERNATIVES_LIMIT: Final = 1000
 """How many plain patterns one pattern with braces may stand for."""
@@ -133,7 +134,7 @@ class Glob:
         return bool(self.choose(folder + slash, [name]))
 
     @property
-    def choose(self) -> Callable[[bytes, list[bytes]], list[bytes]]:
+    def choose(self) -> Callable[[bytes, Sequence[bytes]], Sequence[bytes]]:
         """What returns the names in a folder (its path with a slash, or empty) that match.
 
         For the commonest patterns of all, `**/*` and `**/*.py`, it looks at most at the ends of names.
@@ -336,11 +337,19 @@ class Listing:
         """Return the files and links that match, newest first, then by path, as many as asked for, and their number."""
         found = _Columns()
         choose = self.glob.choose
-        for prefix, names, folder in replace_values(self.walk, enters=self._enters()).folders():
+        for prefix, names, folder in self._walk().folders():
             if self.stop.wanted:
                 break
             found.look(prefix, choose(prefix, names), folder)
         return found.newest(limit), len(found.times)
+
+    def _walk(self) -> Walk:
+        """Return the walk, limited to folders that can hold a match; with default settings it has a memory."""
+        walk = self.walk
+        remembers = walk.ignore and walk.excludes and walk.keeps_out is is_secret
+        if remembers:
+            _LISTED.begin()
+        return replace_values(walk, enters=self._enters(), memory=_LISTED if remembers else None)
 
     def _enters(self) -> Callable[[bytes], bool] | None:
         """Return which folders can hold a match; None: every one."""
@@ -356,6 +365,10 @@ class Listing:
         return leads_there
 
 
+_LISTED: Final = FolderMemory()
+"""Folders that listings with the default settings have met."""
+
+
 class _Columns:
     """The hits in columns: a tuple for each of very many would keep the garbage collector busy."""
 
@@ -367,22 +380,25 @@ class _Columns:
         self.names: list[bytes] = []
         self.sizes: list[int] = []
 
-    def look(self, prefix: bytes, names: list[bytes], folder: int) -> None:
+    def look(self, prefix: bytes, names: Sequence[bytes], folder: int) -> None:
         """Add the hits in one open folder."""
-        stat = os.stat
+        lstat, times, sizes = os.lstat, self.times, self.sizes
+        gone: set[bytes] = set()
         for name in names:
             try:
-                status = stat(name, dir_fd=folder, follow_symlinks=False)
-            except OSError:  # gone since it was listed
+                status = lstat(name, dir_fd=folder)
+            except OSError:  # deleted since it was listed
+                gone.add(name)
                 continue
-            self.times.append(-status.st_mtime_ns)
-            self.folders.append(prefix)
-            self.names.append(name)
-            self.sizes.append(status.st_size)
+            times.append(status.st_mtime_ns)
+            sizes.append(status.st_size)
+        there = [name for name in names if name not in gone] if gone else names
+        self.names += there
+        self.folders += [prefix] * len(there)
 
     def newest(self, limit: int) -> list[Hit]:
         """Return the first hits in order; only what can be among them is put in order."""
         times = self.times
-        last = sorted(times)[limit - 1] if 0 < limit < len(times) else None
-        chosen = range(len(times)) if last is None else [at for at, time in enumerate(times) if time <= last]
-        return sorted((times[at], self.folders[at] + self.names[at], self.sizes[at]) for at in chosen)[:limit]
+        oldest = sorted(times)[-limit] if 0 < limit < len(times) else None
+        chosen = range(len(times)) if oldest is None else [at for at, time in enumerate(times) if time >= oldest]
+        return sorted((-times[at], self.folders[at] + self.names[at], self.sizes[at]) for at in chosen)[:limit]

@@ -16,7 +16,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from surehand.core.frozen import field, frozen, replace_values
@@ -46,6 +46,13 @@ _SIEVES_LIMIT: Final = 64
 DEPTH_LIMIT: Final = 200
 """Folders inside each other that are held open at once."""
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_REMEMBERED_FROM: Final = 64
+"""Folders of a walk before its others are remembered: a small tree is read as fast as it is looked up."""
+_NAMES_REMEMBERED: Final = 250_000
+"""Names remembered at most, some 70 bytes each."""
+_EXACT_FILE_SYSTEMS: Final = frozenset(
+    {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"zfs", b"bcachefs", b"tmpfs", b"overlay"}
+)
 _ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _FILE, _FOLDER, _LINK = 1, 2, 3
 """What an entry is; 0 for devices, sockets and the like."""
@@ -83,6 +90,8 @@ class Walk:
     tally: Tally = field(default_factory=Tally)
     fd: int | None = None
     """The root, held open by the caller; without it the root is opened by its name."""
+    memory: FolderMemory | None = None
+    """Where unchanged folders are taken from; walks that share one differ in `root`, `stop` and `enters` alone."""
 
     def files(self) -> Iterator[tuple[bytes, bool]]:
         """Yield the path (from the root) of every file and link, in order, and whether it is a file."""
@@ -103,7 +112,7 @@ class Walk:
             for level in levels:
                 os.close(level.fd)
 
-    def folders(self) -> Iterator[tuple[bytes, list[bytes], int]]:
+    def folders(self) -> Iterator[tuple[bytes, Sequence[bytes], int]]:
         """Yield every folder: its path from the root with a slash, the names of its files and links, it itself open.
 
         In no order and in larger steps: faster for who has to look at everything.
@@ -142,39 +151,61 @@ class Walk:
             if depth >= DEPTH_LIMIT:
                 raise OSError(errno.ELOOP, "too deep")
             fd = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=level.fd)
-            return self._level(fd, level.folder.below(name), level.prefix + name + b"/", level)
+            return self._level(fd, level.contents.folder.below(name), level.prefix + name + b"/")
         except OSError:
             self.tally.unreadable += 1
             return None
 
-    def _level(self, fd: int, folder: Folder, prefix: bytes, above: _Level | None = None) -> _Level:
-        """Read an open folder: what is kept in it, and the rules in force inside; it is closed if it cannot be read."""
+    def _level(self, fd: int, folder: Folder, prefix: bytes) -> _Level:
+        """Return what is kept in an open folder, which is closed if it cannot be read."""
         try:
-            entries = list(os.scandir(fd))  # read to its end it closes itself
+            contents = self._read(fd, folder, prefix) if self.memory is None else self._recall(fd, folder, prefix)
         except BaseException:
             os.close(fd)
             raise
+        tally = self.tally
+        tally.folders += 1
+        tally.files += len(contents.files) + len(contents.links)
+        tally.ignored += contents.ignored
+        tally.secret += contents.secret
+        if contents.has_rules:
+            tally.with_rules.append(folder.path)
+        return _Level(fd, prefix, contents, self.enters)
+
+    def _recall(self, fd: int, folder: Folder, prefix: bytes) -> _Contents:
+        """Return the contents of a folder from memory if nothing has changed, and remember them otherwise."""
+        assert self.memory is not None
+        status = os.fstat(fd)  # before the names are read: a change from here on shows next time
+        now = time.time_ns()
+        known = self.memory.get(folder.path, status)
+        if known is not None:
+            inside = folder.with_own_rules() if known.has_rules and prefix else folder
+            if inside.chain == known.folder.chain and inside.prefix == known.folder.prefix:
+                return known
+        contents = self._read(fd, folder, prefix)
+        if self.tally.folders >= _REMEMBERED_FROM:
+            self.memory.add(contents, status, now)
+        return contents
+
+    def _read(self, fd: int, folder: Folder, prefix: bytes) -> _Contents:
+        """Read an open folder, and judge what is in it by the rules in force inside."""
+        entries = list(os.scandir(fd))  # read to its end it closes itself
         files = _encode([entry.name for entry in entries if entry.is_file(follow_symlinks=False)])
         others = _find_others(entries) if len(files) < len(entries) else {}
-        names = set(files)
-        self.tally.folders += 1
-        if self.ignore and not (_MARKS.isdisjoint(names) and _MARKS.isdisjoint(others)):
-            self.tally.with_rules.append(folder.path)
-            folder = folder.with_own_rules() if prefix else folder
-        sieve = above.sieve if above and above.folder.chain is folder.chain else self._sieve(folder.chain)
+        has_rules = self.ignore and not (_MARKS.isdisjoint(files) and _MARKS.isdisjoint(others))
+        contents = _Contents(folder.with_own_rules() if has_rules and prefix else folder, has_rules)
+        sieve = self._sieve(contents.folder.chain)
         # Most files are not judged one by one.
-        if doubtful := names if sieve is None else sieve.find(names, folder):
-            files = [name for name in files if name not in doubtful or not self._drops(folder, name, _FILE)]
-        level, enters = _Level(fd, folder, prefix, files, sieve), self.enters
-        for name, kind in others.items():
-            if not kind or self._drops(folder, name, kind):
-                continue
-            if kind == _LINK:
-                level.links.append(name)
-            elif enters is None or enters(prefix + name):
-                level.folders.append(name)
-        self.tally.files += len(files) + len(level.links)
-        return level
+        doubtful = files if sieve is None else sieve.find(files, contents.folder)
+        if doubtful is files:
+            files = [name for name in files if not self._drops(contents, name, _FILE)]
+        elif doubtful:
+            files = [name for name in files if name not in doubtful or not self._drops(contents, name, _FILE)]
+        found = [(name, kind) for name, kind in others.items() if kind and not self._drops(contents, name, kind)]
+        contents.files = tuple(files)
+        contents.links = tuple([name for name, kind in found if kind == _LINK])
+        contents.folders = tuple([name for name, kind in found if kind == _FOLDER])
+        return contents
 
     def _sieve(self, chain: Chain) -> Sieve | None:
         """Return what finds the files that may have to be left out; None where that can be any."""
@@ -189,16 +220,16 @@ class Walk:
             sieve = _SIEVES[rules] = Sieve(chain, names, endings)
         return sieve
 
-    def _drops(self, folder: Folder, name: bytes, kind: int) -> bool:
-        """Whether an entry of a folder is left out."""
-        is_dir = kind == _FOLDER
+    def _drops(self, contents: _Contents, name: bytes, kind: int) -> bool:
+        """Whether an entry of a folder is left out; it is counted then."""
+        folder, is_dir = contents.folder, kind == _FOLDER
         if name == b".git":
             return True
         if (self.excludes and _is_excluded(name, is_dir)) or (folder.chain and folder.ignores(name, is_dir)):
-            self.tally.ignored += 1
+            contents.ignored += 1
             return True
         if self.is_kept_out(folder, name, is_dir):
-            self.tally.secret += 1
+            contents.secret += 1
             return True
         return False
 
@@ -209,29 +240,93 @@ class Walk:
         return self.keeps_out(os.fsdecode(os.path.join(folder.path, name)) + ("/" if is_dir else ""))
 
 
+class _Contents:
+    """What is kept in a folder, and how much is left out."""
+
+    __slots__ = ("files", "folder", "folders", "has_rules", "ignored", "links", "secret")
+
+    def __init__(self, folder: Folder, has_rules: bool) -> None:
+        self.folder = folder
+        """The rules in force inside."""
+        self.has_rules = has_rules
+        """Whether it has a `.gitignore` or begins a repository."""
+        self.files: Sequence[bytes] = ()
+        self.links: Sequence[bytes] = ()
+        self.folders: Sequence[bytes] = ()
+        self.ignored = self.secret = 0
+
+
+class FolderMemory:
+    """The contents of folders listed before, used again while the status of a folder proves them unchanged.
+
+    A new, renamed or deleted entry changes the ctime of its folder, which no program can set. That holds for the
+    file systems named here; on others, and where the last change is so recent that another one could bear the same
+    time, a folder is read each time. Files in it are still looked at by the caller: their times change alone.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[tuple[int, int, int], _Contents]] = {}
+        """By path."""
+        self._names = 0
+        self._devices: dict[int, bool] = {}
+        """Whether the file system of a device is one of those."""
+
+    def begin(self) -> None:
+        """Begin a walk: forget everything if there is no room for more."""
+        self._devices.clear()  # a number may belong to another file system by now
+        if self._names > _NAMES_REMEMBERED:
+            self._known.clear()
+            self._names = 0
+
+    def get(self, path: bytes, status: os.stat_result) -> _Contents | None:
+        """Return the contents of a folder with this status; its rules may have changed all the same."""
+        found = self._known.get(path)
+        return found[1] if found and found[0] == (status.st_ino, status.st_dev, status.st_ctime_ns) else None
+
+    def add(self, contents: _Contents, status: os.stat_result, now: int) -> None:
+        """Remember contents that were read after `status` was, at `now` (ns)."""
+        if status.st_ctime_ns >= now - _SETTLED_NS or self._names > _NAMES_REMEMBERED:
+            return
+        if (exact := self._devices.get(status.st_dev)) is None:
+            exact = self._devices[status.st_dev] = _has_exact_times(status.st_dev)
+        if not exact:
+            return
+        self._names += 1 + len(contents.files) + len(contents.links) + len(contents.folders)
+        self._known[contents.folder.path] = (status.st_ino, status.st_dev, status.st_ctime_ns), contents
+
+
+def _has_exact_times(device: int) -> bool:
+    """Whether a device holds a local file system that changes a folder's ctime with every change in it."""
+    number = b"%d:%d" % (os.major(device), os.minor(device))
+    try:
+        with open("/proc/self/mountinfo", "rb") as mounts:
+            fields = ((line.split(b" ", 3)[2], line.partition(b" - ")[2].split(b" ", 1)[0]) for line in mounts)
+            return any(each == number and kind in _EXACT_FILE_SYSTEMS for each, kind in fields)
+    except (OSError, IndexError):
+        return False
+
+
 class _Level:
     """A folder on the way down, held open until everything in it was seen."""
 
-    __slots__ = ("_left", "fd", "files", "folder", "folders", "links", "prefix", "sieve")
+    __slots__ = ("_left", "contents", "fd", "folders", "prefix")
 
-    def __init__(self, fd: int, folder: Folder, prefix: bytes, files: list[bytes], sieve: Sieve | None) -> None:
+    def __init__(self, fd: int, prefix: bytes, contents: _Contents, enters: Callable[[bytes], bool] | None) -> None:
         self.fd = fd
-        self.folder = folder
         self.prefix = prefix
         """The path from the root, with a slash at its end; empty at the root."""
-        self.files = files
-        self.sieve = sieve
-        self.links: list[bytes] = []
-        self.folders: list[bytes] = []
+        self.contents = contents
+        self.folders = [name for name in contents.folders if enters is None or enters(prefix + name)]
         self._left: Iterator[tuple[bytes, int]] | None = None
 
-    def names(self) -> list[bytes]:
-        return [*self.files, *self.links] if self.links else self.files
+    def names(self) -> Sequence[bytes]:
+        files, links = self.contents.files, self.contents.links
+        return [*files, *links] if links else files
 
     def in_order(self) -> Iterator[tuple[bytes, int]]:
         """Return what has not been seen of files and folders, by name."""
         if self._left is None:
-            kinds = ((self.files, _FILE), (self.links, _LINK), (self.folders, _FOLDER))
+            kinds = ((self.contents.files, _FILE), (self.contents.links, _LINK), (self.folders, _FOLDER))
             self._left = iter(sorted((name, kind) for names, kind in kinds for name in names))
         return self._left
 
