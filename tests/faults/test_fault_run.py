@@ -636,6 +636,24 @@ def test_a_command_whose_supervisor_dies_while_it_gets_ready_fails_at_once_and_t
     assert second["ok"], second
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's IDs are mapped by a helper process")
+@pytest.mark.parametrize("decision", [errno.EIO, KILL_CALLER])
+def test_a_launcher_that_fails_while_its_ids_are_mapped_leaves_no_process(tmp_path: Path, decision: Decision) -> None:
+    act, steps = DOORS["command"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+
+    def decide(call: Call) -> Decision:
+        starts_helper = not call.is_main and call.name == "write" and call.memory(call.args[1], call.args[2]) == b"x"
+        return decision if starts_helper else None
+
+    scene = run.scene()
+    traced = tracing.trace(lambda: act(scene, steps), decide, patience_s=5)
+    assert "a child at write" in traced.hit
+    assert traced.left == 0
+    check(scene, steps)
+
+
 def test_a_dry_run_whose_copy_cannot_be_read_deletes_nothing(tmp_path: Path) -> None:
     act, steps = DOORS["dry run"]
     run = Run(tmp_path / "scene", seed=0)

@@ -60,25 +60,26 @@ def enter(*, network: bool) -> None:
 
 
 def _enter_as_root(flags: int) -> None:
-    """Map every id onto itself, which only a process outside the new namespace may write."""
-    ready, go = os.pipe()
-    target = os.getpid()
-    if (pid := os.fork()) == 0:
+    """Map every id onto itself, which only a process outside the new namespace may do: a helper, forked before."""
+    entered, report = os.pipe()
+    launcher = os.getpid()
+    if (helper := os.fork()) == 0:
         status = 1
         try:
-            os.read(ready, 1)
-            _copy_map(target, "uid_map")
-            _copy_map(target, "gid_map")
-            status = 0
+            os.close(report)  # held here, it would keep the helper waiting for ever if the launcher died or failed
+            if os.read(entered, 1):
+                _copy_map(launcher, "uid_map")
+                _copy_map(launcher, "gid_map")
+                status = 0
         finally:
             os._exit(status)
+    os.close(entered)
     try:
         system.unshare(flags)
+        os.write(report, b"x")
     finally:
-        os.write(go, b"x")
-        _, status = os.waitpid(pid, 0)
-        os.close(ready)
-        os.close(go)
+        os.close(report)
+        _, status = os.waitpid(helper, 0)
     if status:
         raise PermissionError(errno.EPERM, "the user namespace could not be given its user and group IDs")
 
