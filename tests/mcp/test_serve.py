@@ -169,6 +169,24 @@ def test_answers_arrive_though_the_client_closes_its_side_early(tmp_path: Path) 
     assert "late" in ran.stdout
 
 
+def test_a_client_that_began_with_a_handshake_is_refused_requests_of_the_newer_era(client: Client) -> None:
+    envelope = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    refused = client.ask(2, "tools/list", {"_meta": envelope})
+    assert refused["error"]["code"] == -32600
+    assert client.ask(3, "tools/list", {"_meta": {"progressToken": 1}})["result"]["tools"]
+
+
+def test_what_a_client_says_before_its_first_request_is_heard_and_bounded(tmp_path: Path) -> None:
+    notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    lines = [*[notice] * 100, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}, notice]
+    lines.append({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+    words = [sys.executable, "-m", "surehand", "serve", "--cwd", str(tmp_path)]
+    for given, numbers in ((lines, [1, 2]), (lines[:100], [])):
+        text = "".join(json.dumps(line) + "\n" for line in given)
+        ran = subprocess.run(words, input=text, capture_output=True, text=True, timeout=300, check=True)
+        assert [json.loads(line)["id"] for line in ran.stdout.splitlines()] == numbers, ran.stderr
+
+
 # -- other servers' tools beside our own --------------------------------------------------------------------------
 
 ROUGH = str(Path(__file__).with_name("rough_server.py"))

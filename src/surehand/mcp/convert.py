@@ -125,15 +125,19 @@ def _broken_promise(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def clean_json(value: Any) -> Any:
-    """Return plain data that every JSON reader takes: no half characters, no numbers that are none."""
+    """Return plain data that every JSON reader accepts: lone surrogates and non-finite numbers are replaced."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {clean_json(str(key)): clean_json(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, dict | Mapping):  # dict first: the test for the abstract class is ten times as slow
+        items = cast("Mapping[Any, Any]", value).items()
+        return {
+            key if isinstance(key, str) and key.isascii() else clean_json(str(key)): clean_json(each)
+            for key, each in items
+        }
     if isinstance(value, list | tuple):
         return [clean_json(each) for each in cast("list[Any]", value)]
     return value

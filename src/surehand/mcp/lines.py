@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from types import TracebackType
@@ -30,6 +31,8 @@ SKIP_LIMIT: Final = 64 * LINE_LIMIT
 """Bytes of the longest line that is skipped; what sends more has no end."""
 PIECE_BYTES: Final = 64 * 1024
 """What is read ahead; a longer line is put together from such pieces."""
+PEEKED_LIMIT: Final = 8
+"""Messages kept that come before the first request."""
 AT_ONCE: Final = 4
 """Lines that are passed on before other work has its turn: each may start a task."""
 UNREAD_LIMIT: Final = 500
@@ -99,6 +102,7 @@ class Lines:
         self._limit = limit
         self._patience_s = patience_s
         """How long the other end may leave too many answers unread; None for as long as it likes."""
+        self._peeked: deque[SessionMessage | Exception] = deque()
         self._passed = 0
         self._unread = 0
         self._taken = asyncio.Event()
@@ -117,6 +121,22 @@ class Lines:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
+        return self._peeked.popleft() if self._peeked else await self._read_message()
+
+    async def peek_request(self) -> types.JSONRPCRequest | None:
+        """Return the first request of the other end and leave it to be read; None where it closes before one."""
+        try:
+            while True:
+                item = await self._read_message()
+                found = item.message if isinstance(item, SessionMessage) else None
+                if isinstance(found, types.JSONRPCRequest) or len(self._peeked) < PEEKED_LIMIT:
+                    self._peeked.append(item)
+                if isinstance(found, types.JSONRPCRequest):
+                    return found
+        except StopAsyncIteration:
+            return None
+
+    async def _read_message(self) -> SessionMessage | Exception:
         while True:
             self._passed += 1
             if self._passed % AT_ONCE == 0:
@@ -136,6 +156,8 @@ class Lines:
 
     async def _are_answers_taken(self) -> bool:
         """Wait until the other end has read what it was answered; False where it does not."""
+        if self._unread < UNREAD_LIMIT:
+            return not self.fault
         try:
             async with asyncio.timeout(self._patience_s):
                 while self._unread >= UNREAD_LIMIT:

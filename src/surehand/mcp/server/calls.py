@@ -98,11 +98,14 @@ class ClientCall:
 
         async def run() -> Any:
             _CURRENT.set(self)
-            return await work
+            try:
+                return await work
+            finally:
+                self.notify()  # one turn of the loop earlier than the callback below
 
         # A task of its own: the SDK's cancellation comes again and again, and would break into the clean-up.
         self.task = asyncio.get_running_loop().create_task(run())
-        self.task.add_done_callback(lambda _: self.notify())
+        self.task.add_done_callback(lambda _: self.notify())  # cancelled before it began
 
     def notify(self) -> None:
         """Wake the task that sends reports and questions to the client."""

@@ -18,16 +18,17 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, Self, TypeAlias, cast
 
 import anyio
 import mcp_types as types
 from mcp.server.auth.provider import principal_components
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
 from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.runner import serve_loop
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
-from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsListChanged
 
 from surehand.core.call import ToolResult, new_id
@@ -289,9 +290,56 @@ async def serve_stdio(server: Server[Any]) -> None:
         return
     lines = Lines(*await own_stdio(PIECE_BYTES))
     try:
-        await server.run(cast("Any", lines), cast("Any", lines), server.create_initialization_options())
+        await serve_lines(server, lines)
     finally:
         await lines.finish()
+
+
+async def serve_lines(server: Server[Any], lines: Lines) -> None:
+    """Serve one client over lines until it closes.
+
+    A client that begins with a handshake is served without the SDK's decision between the eras, which relays every
+    message through two tasks: a sixth of a call's instructions.
+    """
+    opening, options = await lines.peek_request(), server.create_initialization_options()
+    if opening is None or opening.method != "initialize":
+        await server.run(cast("Any", lines), cast("Any", lines), options)
+        return
+    async with server.lifespan(server) as state:
+        await serve_loop(
+            server, cast("Any", _HandshakeOnly(lines)), cast("Any", lines), lifespan_state=state, init_options=options
+        )
+
+
+class _HandshakeOnly:
+    """The messages of a client that began with a handshake; requests of the newer era are refused."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            item = await self._lines.__anext__()
+            message = item.message if isinstance(item, SessionMessage) else None
+            if not isinstance(message, types.JSONRPCRequest) or not _is_of_newer_era(message):
+                return item
+            said = "this connection began with a handshake; requests of 2026-07-28 are not accepted on it"
+            error = types.ErrorData(code=types.INVALID_REQUEST, message=said)
+            await self._lines.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        await self._lines.aclose()
+
+
+def _is_of_newer_era(request: types.JSONRPCRequest) -> bool:
+    meta: Any = (request.params or {}).get("_meta")
+    return request.method != "initialize" and isinstance(meta, Mapping) and types.PROTOCOL_VERSION_META_KEY in meta
 
 
 TEXT_READERS: Final = frozenset({"claude-code"})
