@@ -189,7 +189,7 @@ BACKGROUND: Final = (
 )
 DRY_RUN: Final = (
     Step("dry run", {"command": _ALL}),
-    Step("Bash", {"command": _ALL}, _CHANGED),
+    Step("Bash", {"command": _ALL}, _CHANGED, {"made.txt": b""}),
     Step("Undo", {}, _AS_BEFORE),
     Step("Redo", {}, _CHANGED),
 )
@@ -259,7 +259,7 @@ TURNS: Final = (
     Step("Bash", {"command": "rm doomed.txt"}, {"doomed.txt": None}, turn=True),
     Step("rewind", {"to": 1}, {"new.txt": None, "doomed.txt": b"doomed\n"}),
 )
-_UNCHANGED: Final = "Nothing was changed"
+_UNCHANGED: Final = ("Nothing was changed", "The file is as it was")
 BACK: Final = ("Undo", "Redo", "rewind")
 """Steps that revert earlier steps, so that their effect depends on which of those succeeded."""
 
@@ -283,6 +283,13 @@ class Scene:
     @property
     def report(self) -> Path:
         return self.folder / "report"
+
+    def blob_id(self, name: str) -> str:
+        """Return git's blob id of a file; empty if it does not exist or cannot be read."""
+        try:
+            return blob_id((self.workspace / name).read_bytes())
+        except OSError:
+            return ""
 
     def enter(self) -> None:
         """Point this process's home and state at the scene, and silence its output."""
@@ -314,6 +321,8 @@ def through_calls(scene: Scene, steps: tuple[Step, ...], *, at_once: int = 0, **
     def note(number: int, result: ToolResult) -> None:
         answer = {"step": number, "ok": result.ok, "output": result.output}
         answer["change"] = result.undo.change_id if result.undo else None
+        if not result.ok:
+            answer["found"] = {name: scene.blob_id(name) for name in steps[number].after}
         os.write(report, json.dumps(answer).encode() + b"\n")
 
     async def run() -> None:
@@ -475,8 +484,12 @@ async def _check(scene: Scene, steps: tuple[Step, ...]) -> list[Change]:
                 step = Step(step.tool, {}, {})  # any earlier step may be reverted
                 for name, data in ever.items():
                     possible[name] |= data
-            if answer is not None and not answer["ok"] and step.tool not in BACK and _UNCHANGED in answer["output"]:
-                continue  # the files must be as they were before the step
+            unchanged = answer is not None and not answer["ok"] and any(each in answer["output"] for each in _UNCHANGED)
+            if unchanged and answer is not None and step.tool not in BACK:
+                for name, found in answer.get("found", {}).items():
+                    old = {blob_id(data) if data is not None else "" for data in before[name]}
+                    assert found in old, f"step {number} said that nothing was changed, and {name} was"
+                continue
             for name, data in [*step.after.items(), *step.midway.items()]:
                 possible[name].add(data)
                 ever[name].add(data)
@@ -597,6 +610,27 @@ def test_thousands_of_faults_break_no_promise(
     )
     record_property("counted", dict(counts))
     assert counts.total() == 100, counts
+
+
+def test_a_disk_that_fails_once_when_a_change_is_recorded_makes_no_file_look_deleted(tmp_path: Path) -> None:
+    act, steps = DOORS["command"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+    for at in range(1, 40):
+        seen = 0
+
+        def decide(call: Call, at: int = at) -> Decision:
+            nonlocal seen
+            asks = call.name == "newfstatat" and call.is_main and call.text(1).endswith("/small.txt")
+            seen += asks
+            return errno.EIO if asks and seen == at else None
+
+        scene = run.scene()
+        hit = tracing.trace(lambda scene=scene: act(scene, steps), decide).hit
+        check(scene, steps)
+        if not hit:
+            break
+    assert 1 < at < 39
 
 
 def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path: Path) -> None:

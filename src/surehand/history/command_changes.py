@@ -274,7 +274,11 @@ class _Keeping:
         return FileState("file", digest, entry.mode, size)
 
     def _after(self, path: str) -> FileState:
-        found = self._status(path)
+        try:
+            found = self._status(path)
+        except OSError:
+            self._unread.append(path)
+            return FileState("file", "", 0)
         if found is None:
             return ABSENT
         mode = stat.S_IMODE(found.st_mode)
@@ -302,12 +306,10 @@ class _Keeping:
         folder = path.rpartition("/")[0] or "/"
         if not self._folders.get(folder, True):
             return None
-        try:
-            return os.lstat(path)
-        except OSError:
-            if folder not in self._folders:
-                self._folders[folder] = os.path.lexists(folder)
-            return None
+        found = _lstat(path)
+        if found is None and folder not in self._folders:
+            self._folders[folder] = _lstat(folder) is not None
+        return found
 
     def _link(self, target: str, mode: int) -> FileState:
         data = os.fsencode(target)
@@ -326,6 +328,20 @@ class _Keeping:
         self._history.contents.keep_small(self._small)
         self._small.clear()
         self._waiting = 0
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    """lstat a path; None if it does not exist. Retried once: a failing disk must not make a file look absent."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except OSError:
+        pass
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
 def _some(paths: list[str]) -> str:
