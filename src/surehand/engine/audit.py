@@ -106,7 +106,7 @@ class Audit:
         """Write down that a call with effects is about to run; raise ToolFailure where that fails: it must not."""
         record = _facts("intent", call, tool, session_id, time()) | {"verdict": decision.verdict}
         if asked := self._asked.get(call.id):
-            record["approval"] = mask_data(asked, limit=TEXT_LIMIT)
+            record["approval"] = asked
         try:
             self.append(record)
         except (OSError, StateError) as problem:
@@ -121,11 +121,12 @@ class Audit:
     def __call__(self, event: Event) -> None:
         match event.kind:
             case "permission_decided":
-                self._asked[event.call_id] = {
+                approval = {
                     key: event.data[key]
                     for key in ("answer", "by", "reason", "rule", "rules", "dry_run")
                     if event.data.get(key)
                 }
+                self._asked[event.call_id] = mask_data(approval, limit=TEXT_LIMIT)
             case "call_finished" | "dry_run_made":
                 if not self.problem and not self._may_follow(event):
                     self._write_events([event])
@@ -224,7 +225,7 @@ class Audit:
             rules = [each.rule.text for each in decision.rules if each.decided]
             record |= {"rules": rules} if rules else {}
         approval = self._asked.get(event.call_id)
-        return record | ({"approval": mask_data(approval, limit=TEXT_LIMIT)} if approval else {})
+        return record | ({"approval": approval} if approval else {})
 
     # -- the chain -----------------------------------------------------------------------------------------------
 

@@ -223,20 +223,28 @@ def _secrets() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 def mask(text: str) -> str:
     """Return `text` without what looks like a key, a token or a password."""
-    lower = text.lower()
-    for hint in _HINTS:  # a plain loop: several texts of every call come by here
-        if hint in lower:
-            break
-    else:
+    if not _hints_at_secret(text):
         return text
     for pattern, replacement in _secrets():
         text = pattern.sub(replacement, text)
     return text
 
 
+def _hints_at_secret(text: str) -> bool:
+    lower = text.lower()
+    for hint in _HINTS:  # noqa: SIM110 - a generator costs twice as much, and every call comes by here
+        if hint in lower:
+            return True
+    return False
+
+
 _CUT_MARGIN: Final = 8192
+_SHORT: Final = 1000
+"""Characters of a text that is searched together with others."""
+# Tuples, since a union is built anew by every call; the plain types first, since the abstract ones are slow to ask.
 _NUMBERS: Final = (bool, int, float)
-"""Named: a union that is spelled out is made anew at every look, and every call is looked at."""
+_MAPPINGS: Final = (dict, Mapping)
+_SEQUENCES: Final = (list, tuple, Sequence)
 
 
 def mask_data(value: Any, *, limit: int | None = None) -> Any:
@@ -247,18 +255,30 @@ def mask_data(value: Any, *, limit: int | None = None) -> Any:
         return masked if limit is None or len(masked) <= limit else f"{masked[:limit]}... ({len(value)} characters)"
     if value is None or isinstance(value, _NUMBERS):
         return value
-    if isinstance(value, Mapping):
-        return {
-            str(key): MASK if _holds_secret(str(key), inner) else mask_data(inner, limit=limit)
-            for key, inner in cast("Mapping[Any, Any]", value).items()
-        }
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+    if isinstance(value, _MAPPINGS):
+        return _mask_mapping(cast("Mapping[Any, Any]", value), limit)
+    if isinstance(value, _SEQUENCES) and not isinstance(value, bytes | bytearray):
         return [mask_data(inner, limit=limit) for inner in cast("Sequence[Any]", value)]
     return mask_data(str(value), limit=limit)
 
 
-def _holds_secret(key: str, value: Any) -> bool:
-    return isinstance(value, str) and value != "" and _is_secret_key(key)
+def _mask_mapping(values: Mapping[Any, Any], limit: int | None) -> dict[str, Any]:
+    """Mask the values of a mapping; its short texts are searched together, as the search costs more than they do."""
+    most = _SHORT if limit is None else min(limit, _SHORT)
+    short = [inner for inner in values.values() if isinstance(inner, str) and len(inner) <= most]
+    clean = not _hints_at_secret("\n".join(short))
+    masked: dict[str, Any] = {}
+    for key, inner in values.items():
+        name = key if isinstance(key, str) else str(key)
+        if isinstance(inner, str):
+            if inner and _is_secret_key(name):
+                inner = MASK
+            elif not clean or len(inner) > most:
+                inner = mask_data(inner, limit=limit)
+        elif inner is not None and not isinstance(inner, _NUMBERS):
+            inner = mask_data(inner, limit=limit)
+        masked[name] = inner
+    return masked
 
 
 @lru_cache(maxsize=1024)
