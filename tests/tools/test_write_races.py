@@ -113,6 +113,39 @@ async def test_a_large_file_that_moves_while_its_edit_is_asked_about_is_refused(
     assert path.read_text() == moved
 
 
+@pytest.mark.parametrize("meanwhile", ["rewritten", "touched", "read", "removed", "a directory"])
+@pytest.mark.parametrize("tool", ["Edit", "Write"])
+async def test_a_small_file_is_written_as_its_state_allows_once_the_answer_is_there(
+    tmp_path: Path, tool: str, meanwhile: str
+) -> None:
+    path = tmp_path / "a.txt"
+    status = _write_old(path, "one\ntwo\n")
+
+    async def happen(question: Question) -> str:
+        if meanwhile == "rewritten":  # with the same size and time
+            path.write_text("two\none\n")
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        elif meanwhile == "touched":
+            os.utime(path, ns=(0, 0))
+        elif meanwhile == "read":
+            assert (await app.call("Read", {"file_path": "a.txt"})).ok
+        else:
+            path.unlink()
+            if meanwhile == "a directory":
+                path.mkdir()
+        return "once"
+
+    async with Surehand(tmp_path, approver=happen, plugins=False) as app:
+        assert (await app.call("Read", {"file_path": "a.txt"})).ok
+        args = {"old_string": "one", "new_string": "ONE"} if tool == "Edit" else {"content": "ONE\ntwo\n"}
+        result = await app.call(tool, {"file_path": "a.txt", **args})
+    layers = {"rewritten": 8, "removed": 5 if tool == "Edit" else None, "a directory": 6}
+    layer = layers.get(meanwhile)
+    assert (result.error and result.error.details["layer"]) == layer, result.output
+    if layer is None:
+        assert path.read_text() == "ONE\ntwo\n"
+
+
 def _write_while_read(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have somebody write a text into the file between the look at its status and the look at its bytes."""
 

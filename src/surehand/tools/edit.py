@@ -14,8 +14,8 @@ from surehand.core.effects import Effect, WritePath
 from surehand.core.record import Args, Field
 from surehand.core.tool import Preview, Tool
 from surehand.tools import prompt
-from surehand.tools.edit_checks import EDIT_CHECKS, WRITE_CHECKS, Check, look_at_once
-from surehand.tools.file_write import FileWrite, Replace, locate, looked_at
+from surehand.tools.edit_checks import EDIT_CHECKS, WRITE_CHECKS, Check, Replace, look_at_once
+from surehand.tools.file_write import FileWrite, locate, looked_at
 from surehand.tools.write_result import CHANGE_SCHEMA
 
 
@@ -91,7 +91,8 @@ def _make_tool(checks: tuple[Check, ...], **facts: Any) -> Tool:
         return _look(args, ctx).preview(checks)
 
     def run(args: Any, ctx: ToolContext) -> ToolResult:
-        with _open(args, ctx) as write:
+        looked = looked_at(ctx)
+        with looked.pop() if looked else _open(args, ctx) as write:
             write.check(checks)
             return write.commit(facts["name"])
 

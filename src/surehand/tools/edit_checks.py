@@ -47,7 +47,7 @@ from surehand.files.text import (
     with_feeds,
 )
 from surehand.history.read_contents import SEEN
-from surehand.tools.file_write import FileWrite, Replace, looked_at
+from surehand.tools.file_write import FileWrite, looked_at
 
 NOT_READ: Final = "File has not been read yet. Read it first before writing to it."
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
@@ -57,6 +57,15 @@ _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
 _LONGEST_BOM: Final = 4
 _AT_ONCE_BYTES: Final = 64 * 1024
 """The largest file, and text in it, that an edit is checked in without a thread."""
+
+
+@frozen
+class Replace:
+    """One edit: `old` becomes `new`, once or everywhere."""
+
+    old: str
+    new: str
+    all: bool = False
 
 
 @frozen
@@ -471,6 +480,10 @@ def _report_miss(write: FileWrite, data: Bytes, edit: Replace, index: int) -> Pr
 
 def content_encoded(write: FileWrite) -> Problem | None:
     """Work out the bytes of a whole new content: encoding, BOM and line ends of an existing file are kept."""
+
+    def decode() -> str:
+        return write.encoding.decode(bytes(write.data), "replace")
+
     text = write.content or ""
     encoding = write.encoding if write.data else UTF8
     style: Newline = newline_style(write.data, encoding) if "\r" not in text and write.data else "\n"
@@ -483,11 +496,11 @@ def content_encoded(write: FileWrite) -> Problem | None:
             body = encoding.encode(text)
             bom = b"" if body.startswith(encoding.bom) else encoding.bom
     except UnicodeEncodeError as problem:
-        return _doubtful(write, text, write.decode, {}) or cannot_hold(text, problem, encoding, {})
+        return _doubtful(write, text, decode, {}) or cannot_hold(text, problem, encoding, {})
     write.parts = [part for part in (bom, body) if len(part)]
     if not write.data:
         return None
-    return _unreadable(write) or _doubtful(write, text, write.decode, {})
+    return _unreadable(write) or _doubtful(write, text, decode, {})
 
 
 EDIT_CHECKS: Final[tuple[Check, ...]] = (

@@ -101,9 +101,9 @@ def _add(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
     }
     if not missing:
         return ToolResult(data=facts | {"changed": False}, output=f"{write.path} has all of these patterns already.")
-    with FileWrite(ctx, write.path) as second:
-        second.check(_checks(args))
-        result = second.commit("Gitignore")
+    with write:
+        write.check(_checks(args))
+        result = write.commit("Gitignore")
     link = (
         "\nNote: this .gitignore is a symbolic link, and git does not follow it." if os.path.islink(write.path) else ""
     )

@@ -26,7 +26,7 @@ from surehand.tools.edit_checks import (
     unchanged_since_read,
     was_read,
 )
-from surehand.tools.file_write import FileWrite
+from surehand.tools.file_write import FileWrite, looked_at
 from surehand.tools.write_result import CHANGE_SCHEMA
 
 
@@ -184,7 +184,8 @@ def preview(args: NotebookEditArgs, ctx: ToolContext) -> Preview:
 
 def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
     """Do what the call asks for, and return its result."""
-    with CellWrite(ctx, args) as write:
+    looked = looked_at(ctx)
+    with looked.pop() if looked else CellWrite(ctx, args) as write:
         write.check(NOTEBOOK_CHECKS)
         return write.commit("NotebookEdit")
 
