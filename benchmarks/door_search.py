@@ -188,10 +188,10 @@ class _First:
 
     def open(self) -> None:
         """Forget everything, and open an application anew."""
-        from surehand.search import walk
+        from surehand.search import survey
 
         self._app.close()
-        walk._KNOWN.clear()  # pyright: ignore[reportPrivateUsage]
+        survey._KNOWN.clear()  # pyright: ignore[reportPrivateUsage]
         self._app = Door(self._folder)
 
     def close(self) -> None:

@@ -154,7 +154,7 @@ def listing(top: Path, memory: walk.FolderMemory, monkeypatch: pytest.MonkeyPatc
     """Return the hits and notes of a listing that remembers every folder, those that have just changed included."""
     monkeypatch.setattr(globs, "_LISTED", memory)
     monkeypatch.setattr(walk, "_REMEMBERED_FROM", 0)
-    monkeypatch.setattr(walk, "_SETTLED_NS", 0)
+    monkeypatch.setattr(walk, "SETTLED_NS", 0)
     monkeypatch.setattr(walk, "_has_exact_times", lambda device: True)
     found = Listing(Walk(os.fsencode(top), stop=os.fsencode(top), excludes=True), compile_glob("**/*"))
     return found.hits(1000), found.walk.tally.notes("listed")

@@ -22,7 +22,8 @@ from surehand.search.gitignore import rg_agrees
 from surehand.search.globs import file_filter
 from surehand.search.ignore_files import hold_open
 from surehand.search.search import OpenFiles, Root, Search
-from surehand.search.walk import Walk, look_through, walk_options
+from surehand.search.survey import survey, walk_options
+from surehand.search.walk import Walk
 
 PATTERNS = [
     "import",
@@ -538,7 +539,7 @@ def compare_given_rules_with_git(folder: Path, seed: int, rounds: int) -> None:
             drawn = [chance.choice([random_pattern(chance), chance.choice(EVERYDAY), "*.{a,b}"]) for _ in range(4)]
             put(top, os.path.join(each, ".gitignore"), "\n".join(drawn) + "\n")
         walk = Walk(os.fsencode(chance.choice([top, *(path for path in top.iterdir() if path.is_dir())])))
-        tree = look_through(walk, rg.Stop())
+        tree = survey(walk, rg.Stop())
         if tree is None or not (rules := tree.given):
             continue
         fd = hold_open(rules)

@@ -31,7 +31,8 @@ from surehand.files.paths import open_strict
 from surehand.search import ripgrep
 from surehand.search.ignore_files import hold_open
 from surehand.search.ripgrep import Line, lines_in
-from surehand.search.walk import Judge, Walk, last_rules, look_through, order, walk_options
+from surehand.search.survey import Judge, last_rules, survey, walk_options
+from surehand.search.walk import Walk, order
 
 MAX_OPEN_FILES: Final = 400
 """Files open for one run of `rg`; a process often gets only 1,024 descriptors."""
@@ -427,7 +428,7 @@ class Search:
         run = self._walk_by(rules)
         try:
             next(run, None)
-            tree = look_through(self.walk, self.stop)
+            tree = survey(self.walk, self.stop)
             if tree is None:
                 return None
             if tree.given != rules:
