@@ -75,6 +75,6 @@ def test_a_process_joins_a_real_group_with_all_it_starts_and_the_group_goes() ->
     os.waitpid(pid, 0)
     os.close(writer)
     assert f"0::/{session.name}/supervisor-1\n".encode() in os.read(reader, 4096)
-    assert limits.count_kills(supervisor) == 0
+    assert limits.count_oom_kills(supervisor) == 0
     session.close()
     assert not os.path.exists(f"/sys/fs/cgroup/unified/{session.name}")

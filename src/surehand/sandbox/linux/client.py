@@ -286,7 +286,7 @@ class Supervisor:
         self.meant = meant
         """The dry run it was made for, until that is handed over."""
         self._launcher = launcher
-        self._line = messages.end(line)
+        self._line = messages.open_socket(line)
         self._command: Any = None
         self._was_ready = False
         self._closed = False
@@ -323,7 +323,7 @@ class Supervisor:
         run = self.run or self.meant
         match received:
             case ("ready",), commands:
-                self._command = messages.end(commands[0]) if commands else None
+                self._command = messages.open_socket(commands[0]) if commands else None
                 self._was_ready = True
                 self._launcher.offer(self)
             case ("ended", report), _:

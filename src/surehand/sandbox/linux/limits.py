@@ -37,8 +37,8 @@ def cap_process_ids(processes: int) -> bool:
         return False
 
 
-def in_temps(folders: list[str]) -> int:
-    """Return how much memory the files in these file systems take, which are in memory."""
+def used_in_tmpfs(folders: list[str]) -> int:
+    """Return the memory that files in these in-memory file systems take."""
     total = 0
     for folder in folders:
         try:
@@ -77,10 +77,10 @@ def _kilobytes(pid: int, file: str, field: str) -> int:
         return next((int(line.split()[1]) for line in told if line.startswith(field)), 0)
 
 
-def overrun(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
-    """Return which limit these processes break together, as a sentence, or an empty text.
+def find_exceeded(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
+    """Return as a sentence which limit these processes exceed together; empty when they exceed none.
 
-    `grown` is what they have put into file systems in memory meanwhile.
+    `grown` is how much they have written to in-memory file systems.
     """
     if len(pids) > limits["processes"]:
         return f"it ran more than {limits['processes']} processes at once"
@@ -196,12 +196,12 @@ def join(group: int) -> None:
     _write(group, "cgroup.procs", "0")
 
 
-def count_kills(group: int) -> int:
+def count_oom_kills(group: int) -> int:
     """Return how often the kernel ended processes of a group for want of memory."""
     return _read_counts(group, "memory.events").get("oom_kill", 0)
 
 
-def count_pushes(group: int, limit: int) -> int:
+def count_limit_hits(group: int, limit: int) -> int:
     """Return how often a group that is full came up against its limit; 0 while there is much to take back.
 
     The kernel ends nobody as long as it can take back a page of a program's code, which is read again at once: a

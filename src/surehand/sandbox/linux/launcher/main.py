@@ -1,4 +1,4 @@
-"""The launcher's own loop: `python -I -S main.py CONTROL`, where CONTROL is the descriptor it talks through."""
+"""The launcher process: `python -I -S main.py CONTROL`, where CONTROL is the descriptor of its socket to the client."""
 
 from __future__ import annotations
 
@@ -16,35 +16,33 @@ from surehand.sandbox.linux.launcher import messages, supervisor, tree
 
 TYPE_CHECKING = False  # `typing` itself would double the time the launcher takes to start
 if TYPE_CHECKING:
-    import signal as _signal
     from typing import Any
-else:
-    import _signal
 
 _KILL = 9
 
 
 class Launcher:
-    """Holds the session's namespaces, and makes supervisors when the program asks for them."""
+    """Holds the session's namespaces, and forks supervisors when the client asks for them."""
 
-    def __init__(self, control: _socket.socket, profile: dict[str, Any], owner: int) -> None:
+    def __init__(self, control: _socket.socket, profile: dict[str, Any], client_pidfd: int) -> None:
         self.control = control
         self.profile = profile
-        self.owner = owner
+        self.client_pidfd = client_pidfd
         self.supervisors: set[int] = set()
         self.groups: limits.Groups | None = None
         self.group_names: dict[int, str] = {}
-        """The group of each supervisor's commands, where we may make groups."""
+        """Supervisor's process id → its cgroup, where cgroups may be made."""
         self.dismissed = False
-        self.private: str = os.path.dirname(profile["scratch"])
+        """Whether the client has said that it closes the launcher; else it was killed, and cannot clean up itself."""
+        self.private_dir: str = os.path.dirname(profile["scratch"])
 
     def prepare(self) -> dict[str, Any]:
         """Enter the namespaces of the profile; return what is in force."""
         profile = self.profile
         facts: dict[str, Any] = {"namespaces": False, "problems": []}
-        # Held from before the namespaces: these lead to the folders as the program sees them.
+        # Opened before entering the namespaces: these lead to the folders as the client sees them.
         profile["root_folders"] = {root: os.open(root, os.O_PATH | os.O_CLOEXEC) for root in profile["roots"]}
-        self.temp = os.open(os.path.dirname(self.private), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.temp_fd = os.open(os.path.dirname(self.private_dir), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.groups = _make_groups(profile)
         facts["cgroup"] = self.groups is not None
         if profile["namespaces"]:
@@ -57,11 +55,11 @@ class Launcher:
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         facts["landlock"] = landlock.version() if profile["landlock"] else 0
         facts["seccomp"] = bool(profile["seccomp"])
-        self._assemble()
+        self._build_filters()
         return facts
 
-    def _assemble(self) -> None:
-        """Make the filters once; every command-to-be inherits them ready."""
+    def _build_filters(self) -> None:
+        """Build the seccomp filters once; every supervisor and command inherits them."""
         profile = self.profile
         if profile["seccomp"]:
             alone = not profile["namespaces"]
@@ -69,33 +67,30 @@ class Launcher:
         profile["reporting"] = seccomp.reporting() if seccomp.supported() else b""
 
     def serve(self) -> None:
-        """Make supervisors until the program closes its end or is gone."""
-        wake, wake_end = os.pipe()
-        for end in (wake, wake_end):
-            os.set_blocking(end, False)
-        _signal.set_wakeup_fd(wake_end)
-        _signal.signal(_signal.SIGCHLD, supervisor.nothing)
+        """Fork supervisors until the client closes its socket or dies."""
+        wakeup_fd = supervisor.open_wakeup_pipe()
         poll = select.poll()
-        for end in (self.control.fileno(), self.owner, wake):
-            poll.register(end, select.POLLIN)
-        self._make_supervisor(None)
+        for descriptor in (self.control.fileno(), self.client_pidfd, wakeup_fd):
+            poll.register(descriptor, select.POLLIN)
+        self._add_supervisor(None)
         while True:
             for descriptor, _ in poll.poll():
-                if descriptor == wake:
-                    os.read(wake, 512)
-                    self._collect()
-                elif descriptor == self.owner or not self._take_order():
-                    self._close()
-                    if not self.dismissed and _has_ended(self.owner):
-                        self._clear()
+                if descriptor == wakeup_fd:
+                    os.read(wakeup_fd, 512)
+                    self._reap()
+                elif descriptor == self.client_pidfd or not self._handle_request():
+                    self._end_supervisors()
+                    if not self.dismissed and _has_ended(self.client_pidfd):
+                        self._remove_private_dir()
                     return
 
-    def _take_order(self) -> bool:
+    def _handle_request(self) -> bool:
+        """Receive one message of the client and act on it; False when it has closed its socket."""
         match messages.receive(self.control):
             case None:
                 return False
             case ("supervisor", overlay), _:
-                self._make_supervisor(overlay)
+                self._add_supervisor(overlay)
             case ("bye",), _:
                 self.dismissed = True
             case ("kill", int(pid)), _ if pid in self.supervisors:
@@ -104,24 +99,24 @@ class Launcher:
                 pass
         return True
 
-    def _make_supervisor(self, overlay: dict[str, Any] | None) -> None:
-        name, group = self._make_group()
+    def _add_supervisor(self, overlay: dict[str, Any] | None) -> None:
+        group_name, group_fd = self._make_group()
         try:
-            pid, line = supervisor.make(self.profile, overlay, group)
+            pid, client_end = supervisor.fork_supervisor(self.profile, overlay, group_fd)
         except OSError as problem:
             messages.send(self.control, ("no supervisor", problem.errno or 0))
             return
         finally:
-            if group >= 0:
-                os.close(group)
+            if group_fd >= 0:
+                os.close(group_fd)
         self.supervisors.add(pid)
-        if name:
-            self.group_names[pid] = name
-        messages.send(self.control, ("supervisor", pid, overlay is not None), [line.fileno()])
-        line.close()
+        if group_name:
+            self.group_names[pid] = group_name
+        messages.send(self.control, ("supervisor", pid, overlay is not None), [client_end.fileno()])
+        client_end.close()
 
     def _make_group(self) -> tuple[str, int]:
-        """Make the group of a new supervisor; without one, its commands are looked at now and then."""
+        """Make the cgroup of a new supervisor; return its name and descriptor, or none where limits are polled."""
         if self.groups is not None:
             try:
                 return self.groups.make_group(self.profile["limits"])
@@ -129,7 +124,7 @@ class Launcher:
                 pass
         return "", -1
 
-    def _collect(self) -> None:
+    def _reap(self) -> None:
         try:
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.supervisors.discard(pid)
@@ -137,10 +132,10 @@ class Launcher:
                     self.groups.remove_group(name)
         except ChildProcessError:
             pass
-        self._end_strays()
+        self._kill_orphans()
 
-    def _end_strays(self) -> None:
-        """Without namespaces, what a killed supervisor leaves behind becomes ours: end it."""
+    def _kill_orphans(self) -> None:
+        """Kill what a killed supervisor left behind: without namespaces it becomes our child."""
         if self.profile["namespaces"]:
             return
         for pid in tree.children(os.getpid()):
@@ -148,8 +143,8 @@ class Launcher:
                 tree.end(pid)
                 tree.signal_all([pid], _KILL)
 
-    def _close(self) -> None:
-        """End every supervisor."""
+    def _end_supervisors(self) -> None:
+        """Kill every supervisor, and remove the cgroups."""
         if self.profile["namespaces"]:
             tree.signal_all(list(self.supervisors), _KILL)
         else:
@@ -159,29 +154,29 @@ class Launcher:
             self.groups.close()
 
     def _wait_for_supervisors(self) -> None:
-        """Wait until the last process of every supervisor is gone: a group goes no earlier."""
+        """Wait until every supervisor is reaped: until then its cgroup cannot be removed."""
         try:
             while self.supervisors:
                 self.supervisors.discard(os.waitpid(-1, 0)[0])
         except ChildProcessError:
             pass
 
-    def _clear(self) -> None:
-        """The program was killed, so nobody else removes the session's private temp."""
-        name = os.path.basename(self.private)
+    def _remove_private_dir(self) -> None:
+        """Remove the session's private directory, which a killed client has left."""
+        name = os.path.basename(self.private_dir)
         if not name.startswith("surehand-"):
             return
         try:
-            system.unmount(self.private)  # no folder goes on which something is mounted
+            system.unmount(self.private_dir)  # a mount point cannot be removed
         except OSError:
             pass
         from surehand.files.trees import remove_tree  # lazy: trees, 1 ms
 
-        remove_tree(f"/proc/self/fd/{self.temp}/{name}")
+        remove_tree(f"/proc/self/fd/{self.temp_fd}/{name}")
 
 
 def _make_groups(profile: dict[str, Any]) -> limits.Groups | None:
-    """Make the group of this launcher where limits are to be kept and a group was handed over to us."""
+    """Make the cgroup of this launcher; None where there are no limits, or no cgroup is delegated to us."""
     folder = limits.find_delegated() if profile["limited"] else ""
     try:
         return limits.Groups(folder) if folder else None
@@ -189,30 +184,29 @@ def _make_groups(profile: dict[str, Any]) -> limits.Groups | None:
         return None
 
 
-def _has_ended(owner: int) -> bool:
-    """Tell whether the program is gone; a process that dies lets go of its lines a moment before."""
+def _has_ended(pidfd: int) -> bool:
+    """Tell whether a process is gone. Waits for up to 2 s: a dying process closes its sockets a moment before."""
     poll = select.poll()
-    poll.register(owner, select.POLLIN)
+    poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(2000))
 
 
 def main() -> None:
-    """Serve the commands of one session until its owner goes."""
-    gc.disable()  # there are no cycles here, and a look for them copies every page that a fork has shared
-    number = int(sys.argv[1])
-    os.closerange(3, number)  # whatever the program left open is no business of a command
-    os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
-    control = _socket.socket(fileno=number)
-    os.set_inheritable(number, False)
+    """Serve the commands of one session until its client is gone."""
+    gc.disable()  # there are no cycles here, and each collection would copy the pages that forks share
+    control_fd = int(sys.argv[1])
+    supervisor.close_all_but(control_fd)  # the client may have left descriptors open that no command may inherit
+    control = _socket.socket(fileno=control_fd)
+    os.set_inheritable(control_fd, False)
     first = messages.receive(control)
     if first is None:
         return
     import marshal
 
-    (content, owner) = first[1]
-    profile = marshal.loads(os.pread(content, os.fstat(content).st_size, 0))
-    os.close(content)
-    launcher = Launcher(control, profile, owner)
+    (profile_fd, client_pidfd) = first[1]
+    profile = marshal.loads(os.pread(profile_fd, os.fstat(profile_fd).st_size, 0))
+    os.close(profile_fd)
+    launcher = Launcher(control, profile, client_pidfd)
     try:
         facts = launcher.prepare()
     except OSError as problem:
@@ -222,7 +216,7 @@ def main() -> None:
         return
     messages.send(control, ("ready", facts))
     launcher.serve()
-    os._exit(0)  # the program waits for our end, and to take an interpreter down in order takes milliseconds
+    os._exit(0)  # the client waits for our end, and an orderly exit of the interpreter takes milliseconds
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The supervisor: starts one command at a time, waits for it, ends what is left of it, reports.
+"""The supervisor: starts one command at a time, waits for it, kills what is left of it, and reports how it ended.
 
-It is PID 1 of its own namespace (or a subreaper where there are none), so that whoever is orphaned becomes its
-child. Before each call it forks the command-to-be, which gives everything up and waits; the program then speaks to
-both directly, and the launcher has no part in a call.
+It is PID 1 of its own PID namespace (a subreaper where there are no namespaces), so orphaned processes become its
+children. Before each call it forks the process that will become the command, which drops its privileges and waits for
+its order. The client talks to both directly; the launcher takes no part in a call.
 """
 
 from __future__ import annotations
@@ -24,66 +24,76 @@ else:
     import _signal
 
 _KILL = 9
-_LET_GO = "the program let go of it"
-_WATCH_S, _WATCH_MS = 0.25, 250
-_LOOKS_A_SECOND = 4
-_MOST_LOOKED_AT = 64
+_CLIENT_GONE = "the program let go of it"
+_CHECK_S, _CHECK_MS = 0.25, 250
+_CHECKS_A_SECOND = 4
+_MOST_EXAMINED = 64
+"""Processes examined for a wait for input at most; a command may have thousands."""
 # System calls in which a process waits for input: read and readv; poll, select, epoll and their variants.
-_READS = {"x86_64": {0, 19}, "aarch64": {63, 65}}.get(system.MACHINE, set[int]())
-_WAITS = {"x86_64": {7, 23, 232, 270, 271, 281}, "aarch64": {22, 72, 73}}.get(system.MACHINE, set[int]())
+_READ_CALLS = {"x86_64": {0, 19}, "aarch64": {63, 65}}.get(system.MACHINE, set[int]())
+_POLL_CALLS = {"x86_64": {7, 23, 232, 270, 271, 281}, "aarch64": {22, 72, 73}}.get(system.MACHINE, set[int]())
 
 
-def make(profile: dict[str, Any], overlay: dict[str, Any] | None = None, group: int = -1) -> tuple[int, _socket.socket]:
-    """Fork a supervisor, whose commands join a cgroup; return its process id and our end of the line to it."""
-    line, end = messages.pair()
+def fork_supervisor(
+    profile: dict[str, Any], overlay: dict[str, Any] | None = None, group_fd: int = -1
+) -> tuple[int, _socket.socket]:
+    """Fork a supervisor; return its process id and the client's socket to it. Its commands join the cgroup."""
+    client_end, supervisor_end = messages.pair()
     flags = system.CLONE_NEWPID | system.CLONE_NEWNS if profile["namespaces"] else 0
     pid = system.clone(flags) if flags else os.fork()
     if pid == 0:
         try:
-            close_all_but(end.fileno(), *profile["root_folders"].values(), *((group,) if group >= 0 else ()))
-            Supervisor(profile, end, overlay, group).serve()
+            group_fds = (group_fd,) if group_fd >= 0 else ()
+            close_all_but(supervisor_end.fileno(), *profile["root_folders"].values(), *group_fds)
+            Supervisor(profile, supervisor_end, overlay, group_fd).serve()
         finally:
             os._exit(70)
-    end.close()
-    return pid, line
+    supervisor_end.close()
+    return pid, client_end
 
 
-def close_all_but(*kept: int) -> None:
-    """Let go of inherited descriptors: held here, they would keep the lines and pipes of others open."""
-    below = 3
-    for number in sorted(kept):
-        os.closerange(below, number)
-        below = number + 1
-    os.closerange(below, os.sysconf("SC_OPEN_MAX"))
+def close_all_but(*kept_fds: int) -> None:
+    """Close inherited descriptors; kept open here they would hold other calls' sockets and pipes open."""
+    first = 3
+    for descriptor in sorted(kept_fds):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
-def nothing(number: int, frame: object) -> None:
-    """A signal handler that only wakes the poll."""
+def ignore_signal(number: int, frame: object) -> None:
+    """Do nothing: the signal has already woken the poll through the wakeup descriptor."""
+
+
+def open_wakeup_pipe() -> int:
+    """Return a descriptor that becomes readable when a child ends."""
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    _signal.set_wakeup_fd(writer)
+    _signal.signal(_signal.SIGCHLD, ignore_signal)
+    return reader
 
 
 class Supervisor:
-    """Runs one command after another; with an overlay only one, because the layer belongs to that call."""
+    """Runs one command after another; with an overlay only one, because the overlay belongs to that call."""
 
     def __init__(
-        self, profile: dict[str, Any], line: _socket.socket, overlay: dict[str, Any] | None, group: int = -1
+        self, profile: dict[str, Any], client: _socket.socket, overlay: dict[str, Any] | None, group_fd: int = -1
     ) -> None:
         self.profile = profile
-        self.group = group
-        self.line = line
-        self.once = overlay is not None
+        self.group_fd = group_fd
+        self.client = client
+        self.single_use = overlay is not None
         self.namespaced = bool(profile["namespaces"])
         self.limits: dict[str, int] = profile["limits"]
-        # Without namespaces the memory that programs share by name is the machine's, and counts all the same.
+        # Without namespaces /dev/shm is the machine's own; what the command puts there counts all the same.
         own = profile["empty"] if self.namespaced else ()
-        self.temps: list[str] = [*own, "/dev/shm"] if profile["contained"] else []
-        self.wake, wake_end = os.pipe()
-        for end in (self.wake, wake_end):
-            os.set_blocking(end, False)
-        _signal.set_wakeup_fd(wake_end)
-        _signal.signal(_signal.SIGCHLD, nothing)
+        self.tmpfs_folders: list[str] = [*own, "/dev/shm"] if profile["contained"] else []
+        self.wakeup_fd = open_wakeup_pipe()
         if self.namespaced:
             system.prctl(system.PR_SET_PDEATHSIG, _KILL)
-            self._furnish(overlay)
+            self._set_up_mounts(overlay)
         else:
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             os.setsid()
@@ -92,220 +102,227 @@ class Supervisor:
             system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
             if profile["seccomp"]:
                 seccomp.contain(profile["seccomp"])
-        self.ruleset = landlock.ruleset(
+        self.ruleset_fd = landlock.ruleset(
             profile["landlock"], profile["landlock_reads"], tcp_off=not self.namespaced and not profile["network"]
         )
 
-    def _furnish(self, overlay: dict[str, Any] | None) -> None:
+    def _set_up_mounts(self, overlay: dict[str, Any] | None) -> None:
         if overlay:
             try:
                 namespaces.lay_over(overlay, self.profile)
             except OSError as problem:
-                self._tell(("no layer", problem.errno or 0))
+                self._send(("no layer", problem.errno or 0))
                 raise
         if namespaces.mount_processes():
             limits.cap_process_ids(self.limits["processes"])
             system.set_read_only("/proc", True)
 
     def serve(self) -> None:
-        """Serve calls until the program closes its end."""
-        while self._one_call() and not self.once:
+        """Serve calls until the client closes its socket."""
+        while self._serve_call() and not self.single_use:
             pass
 
-    def _one_call(self) -> bool:
+    def _serve_call(self) -> bool:
+        """Run one command and report how it ended; False when no further call will come."""
         self.recorder: ChangeRecorder | None = None
-        self.listener = -1
-        self.ended: int | None = None
-        self.used = [0.0, 0.0, 0]
-        self.reason = ""
-        self.error: tuple[str, int] | None = None
-        self.looks = 0
-        self.in_temps = limits.in_temps(self.temps)
-        self.kills = limits.count_kills(self.group) if self.group >= 0 else 0
-        self.pushes = 0
-        self.asking: dict[int, tuple[str, int]] = {}
-        self.told = ""
-        words = self._get_ready()
-        received = self._wait_for_order()
+        self.listener_fd = -1
+        self.status: int | None = None
+        self.user_s = self.system_s = 0.0
+        self.max_rss_kb = 0
+        self.stop_reason = ""
+        self.start_error: tuple[str, int] | None = None
+        self.checks = 0
+        self.tmpfs_before = limits.used_in_tmpfs(self.tmpfs_folders)
+        self.oom_kills_before = limits.count_oom_kills(self.group_fd) if self.group_fd >= 0 else 0
+        self.limit_hits = 0
+        self.waiting: dict[int, tuple[str, int]] = {}
+        self.reported_waiting = ""
+        command_socket = self._fork_command()
+        received = self._receive_order()
         if received is None:
-            self._end_all()
+            self._kill_remaining()
             return False
         order, descriptors = received
         if order["records"]:
             self.recorder = ChangeRecorder(self.profile["root_folders"], descriptors.pop(0), self.profile["forbidden"])
-        if words is None:
-            words = self._start(order, descriptors)
-        self._watch(words)
-        while self._hear(words, None):
-            pass  # it may have ended before we looked
-        words.close()
-        if self.listener >= 0:
-            os.close(self.listener)
-        return self._report(self._end_all())
+        if command_socket is None:
+            command_socket = self._start_command(order, descriptors)
+        self._wait_for_end(command_socket)
+        while self._receive_from_command(command_socket, None):
+            pass  # it may have ended before its messages were read
+        command_socket.close()
+        if self.listener_fd >= 0:
+            os.close(self.listener_fd)
+        return self._send_report(self._kill_remaining())
 
-    def _get_ready(self) -> _socket.socket | None:
-        """Fork the command-to-be and tell the program where to reach it; return our own line to it.
+    def _fork_command(self) -> _socket.socket | None:
+        """Fork the next command ahead of its order; return our socket to it, and send the client's socket to it.
 
-        Where nothing is to be given up there is none: a spawn on demand costs less than a fork ahead of time.
+        Where no privileges are dropped nothing is forked ahead: starting on demand costs less.
         """
         if not self.profile["contained"]:
-            self._tell(("ready",))
+            self._send(("ready",))
             return None
-        orders, order_end = messages.pair()
-        words, word_end = messages.pair()
+        orders, command_orders = messages.pair()
+        ours, command_end = messages.pair()
         self.child = os.fork()
         if self.child == 0:
             try:
                 self._join_group()
-                ruleset = () if self.ruleset < 0 else (self.ruleset,)
-                close_all_but(order_end.fileno(), word_end.fileno(), *ruleset)
-                command.become(self.profile, order_end, word_end, self.ruleset)
+                ruleset_fds = () if self.ruleset_fd < 0 else (self.ruleset_fd,)
+                close_all_but(command_orders.fileno(), command_end.fileno(), *ruleset_fds)
+                command.become(self.profile, command_orders, command_end, self.ruleset_fd)
             finally:
                 os._exit(71)
-        order_end.close()
-        word_end.close()
-        self._tell(("ready",), [orders.fileno()])
+        command_orders.close()
+        command_end.close()
+        self._send(("ready",), [orders.fileno()])
         orders.close()
-        return words
+        return ours
 
     def _join_group(self) -> None:
-        if self.group >= 0:
+        if self.group_fd >= 0:
             try:
-                limits.join(self.group)
+                limits.join(self.group_fd)
             except OSError:
-                pass  # what it uses is looked at all the same
+                pass  # its usage is checked by polling all the same
 
-    def _tell(self, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> bool:
+    def _send(self, message: Any, descriptors: list[int] | tuple[int, ...] = ()) -> bool:
+        """Send the client a message; False when it is gone, which receiving its next order will show as well."""
         try:
-            messages.send(self.line, message, descriptors)
+            messages.send(self.client, message, descriptors)
             return True
         except OSError:
-            return False  # the program is gone; waiting for its order will tell
+            return False
 
-    def _wait_for_order(self) -> tuple[dict[str, Any], list[int]] | None:
+    def _receive_order(self) -> tuple[dict[str, Any], list[int]] | None:
         """Return the order of the next call and its descriptors; None when no call will come."""
-        while (received := messages.receive(self.line)) is not None:
+        while (received := messages.receive(self.client)) is not None:
             match received:
                 case ("run", order), descriptors:
                     return order, descriptors
                 case _:
-                    pass  # meant for a call that has ended in the meantime
+                    pass  # about a call that has ended in the meantime
         return None
 
-    def _start(self, order: dict[str, Any], descriptors: list[int]) -> _socket.socket:
-        """Start the command right now; return our line to it."""
-        words, word_end = messages.pair()
-        payload, *outlets = descriptors
+    def _start_command(self, order: dict[str, Any], descriptors: list[int]) -> _socket.socket:
+        """Start the command of an order on demand; return our socket to it."""
+        ours, command_end = messages.pair()
+        payload, *outputs = descriptors
         try:
             if order["records"]:
                 self.child = os.fork()
                 if self.child == 0:
-                    command.become_now(self.profile, order, payload, tuple(outlets), word_end)
+                    command.become_now(self.profile, order, payload, tuple(outputs), command_end)
             else:
-                self.child = command.spawn(payload, outlets)
+                self.child = command.spawn(payload, outputs)
         except OSError as problem:
-            self.child, self.ended, self.error = 0, 127 << 8, (str(problem.filename or ""), problem.errno or 0)
-        word_end.close()
+            self.child, self.status = 0, 127 << 8
+            self.start_error = (str(problem.filename or ""), problem.errno or 0)
+        command_end.close()
         for descriptor in descriptors:
             os.close(descriptor)
-        return words
+        return ours
 
-    def _watch(self, words: _socket.socket) -> None:
-        """Wait for the command's end, doing what the program and the change_log ask meanwhile."""
+    def _wait_for_end(self, command_socket: _socket.socket) -> None:
+        """Wait for the command's end; meanwhile serve the client and answer reported system calls."""
         # No epoll: it wakes us on another core, if one is idle, whatever the listener asks for; that doubles the time
         # of a command that changes many files.
         poll = select.poll()
-        # Only the first word of a recorded command is waited for; the end of the line, when it becomes the command,
-        # would wake us for nothing, and why it could not is heard after its end.
-        spoken = (words.fileno(),) if self.recorder else ()
-        for end in (self.line.fileno(), self.wake, *spoken):
-            poll.register(end, select.POLLIN)
-        self._collect()
-        next_look = time.monotonic() + _WATCH_S
+        # The command's socket is polled only for the listener of a recorded command. Its close, at the exec, would wake
+        # us for nothing; an error that kept it from the exec is read after its end.
+        command_fds = (command_socket.fileno(),) if self.recorder else ()
+        for descriptor in (self.client.fileno(), self.wakeup_fd, *command_fds):
+            poll.register(descriptor, select.POLLIN)
+        self._reap()
+        next_check = time.monotonic() + _CHECK_S
         recorder = self.recorder
-        while self.ended is None:
-            events = poll.poll(_WATCH_MS)
-            if time.monotonic() >= next_look:
-                self._look()
-                next_look = time.monotonic() + _WATCH_S
+        while self.status is None:
+            events = poll.poll(_CHECK_MS)
+            if time.monotonic() >= next_check:
+                self._check_limits()
+                next_check = time.monotonic() + _CHECK_S
             for descriptor, event in events:
-                if descriptor == self.listener:
-                    # Once nobody is left to report it says so without end, while the last of them is on its way out.
+                if descriptor == self.listener_fd:
+                    # When no process is left to report, the listener is ready without end until the last one is reaped.
                     if recorder is None or not event & select.POLLIN or not recorder.answer(descriptor):
                         poll.unregister(descriptor)
-                elif descriptor == self.wake:
-                    os.read(self.wake, 512)
-                    self._collect()
-                elif descriptor == words.fileno():
-                    self._hear(words, poll)
+                elif descriptor == self.wakeup_fd:
+                    os.read(self.wakeup_fd, 512)
+                    self._reap()
+                elif descriptor == command_socket.fileno():
+                    self._receive_from_command(command_socket, poll)
                 else:
-                    self._obey(poll)
+                    self._handle_request(poll)
 
-    def _obey(self, poll: select.poll) -> None:
-        """Do what the program asks."""
-        match messages.receive(self.line):
+    def _handle_request(self, poll: select.poll) -> None:
+        """Receive one message of the client and act on it."""
+        match messages.receive(self.client):
             case None:
-                poll.unregister(self.line.fileno())
-                self.reason = _LET_GO
+                poll.unregister(self.client.fileno())
+                self.stop_reason = _CLIENT_GONE
                 self._signal(_KILL)
             case ("signal", int(number)), _:
                 self._signal(number)
-            case ("begin log",), [folder]:
-                messages.send(self.line, ("answer", self.recorder.change(folder) if self.recorder else None))
+            case ("begin log",), [folder_fd]:
+                facts = self.recorder.start_new_log(folder_fd) if self.recorder else None
+                messages.send(self.client, ("answer", facts))
             case ("finish log",), _:
-                messages.send(self.line, ("answer", self.recorder.finish() if self.recorder else None))
+                messages.send(self.client, ("answer", self.recorder.finish() if self.recorder else None))
             case _:
                 pass
 
-    def _hear(self, words: _socket.socket, poll: select.poll | None) -> bool:
-        """The child sends the descriptor of its change_log, or why it could not become the command."""
-        match messages.receive(words):
+    def _receive_from_command(self, command_socket: _socket.socket, poll: select.poll | None) -> bool:
+        """Receive the listener of the command's system calls, or why it could not be executed; False at the end."""
+        match messages.receive(command_socket):
             case None:
                 if poll:
-                    poll.unregister(words.fileno())
+                    poll.unregister(command_socket.fileno())
                 return False
-            case ("listen",), [listener]:
-                self.listener = listener
+            case ("listen",), [listener_fd]:
+                self.listener_fd = listener_fd
                 if self.recorder:
-                    self.recorder.listen(listener)
+                    self.recorder.listen(listener_fd)
                 if poll:
-                    poll.unregister(words.fileno())
-                    poll.register(listener, select.POLLIN)
-            case ("failed", str(what), int(number)), _:
-                self.error = (what, number)
+                    poll.unregister(command_socket.fileno())
+                    poll.register(listener_fd, select.POLLIN)
+            case ("failed", str(path), int(number)), _:
+                self.start_error = (path, number)
             case _:
                 pass
         return True
 
-    def _look(self) -> None:
-        """In a quiet moment, look at the limits, and once a second at who waits for input."""
-        self.looks += 1
-        asks = self.looks % _LOOKS_A_SECOND == 0
-        if not self.profile["limited"] and not asks:
+    def _check_limits(self) -> None:
+        """Enforce the limits that no cgroup enforces, and once a second look for a process that waits for input."""
+        self.checks += 1
+        looks_for_input = self.checks % _CHECKS_A_SECOND == 0
+        if not self.profile["limited"] and not looks_for_input:
             return
-        pids = _all_but_us() if self.namespaced else tree.descendants(os.getpid())
-        grown = limits.in_temps(self.temps) - self.in_temps
-        if self.profile["limited"] and (broken := self._find_starvation() or limits.overrun(pids, self.limits, grown)):
-            self.reason = f"ended because {broken}"
+        pids = _list_other_processes() if self.namespaced else tree.descendants(os.getpid())
+        grown = limits.used_in_tmpfs(self.tmpfs_folders) - self.tmpfs_before
+        if self.profile["limited"] and (
+            exceeded := self._find_starvation() or limits.find_exceeded(pids, self.limits, grown)
+        ):
+            self.stop_reason = f"ended because {exceeded}"
             self._signal(_KILL)
-        if asks:
-            self._look_for_input(pids)
+        if looks_for_input:
+            self._report_waiting(pids)
 
     def _find_starvation(self) -> str:
-        """Say that a command has used its memory up: since the last look the kernel found hardly any more for it."""
-        if self.group < 0:
+        """Return the memory limit as text if the command keeps running into it without being killed."""
+        if self.group_fd < 0:
             return ""
-        before, self.pushes = self.pushes, limits.count_pushes(self.group, self.limits["memory"])
-        return limits.describe_memory(self.limits) if 0 < before < self.pushes else ""
+        before, self.limit_hits = self.limit_hits, limits.count_limit_hits(self.group_fd, self.limits["memory"])
+        return limits.describe_memory(self.limits) if 0 < before < self.limit_hits else ""
 
-    def _look_for_input(self, pids: list[int]) -> None:
-        """Tell the program who waits for somebody to type: whoever has not moved since the last look."""
-        before, self.asking = self.asking, _find_waiting(pids)
-        names = [name for pid, (name, used) in self.asking.items() if before.get(pid) == (name, used)]
-        said = names[-1] if names else ""
-        if said != self.told:
-            self.told = said
-            self._tell(("waiting", said))
+    def _report_waiting(self, pids: list[int]) -> None:
+        """Tell the client which process waits for input: one that has used no CPU time since the last check."""
+        before, self.waiting = self.waiting, _find_waiting(pids)
+        names = [name for pid, (name, ticks) in self.waiting.items() if before.get(pid) == (name, ticks)]
+        name = names[-1] if names else ""
+        if name != self.reported_waiting:
+            self.reported_waiting = name
+            self._send(("waiting", name))
 
     def _signal(self, number: int) -> None:
         if not self.namespaced:
@@ -317,48 +334,54 @@ class Supervisor:
             except ProcessLookupError:
                 return
 
-    def _collect(self) -> None:
+    def _reap(self) -> None:
+        """Reap children that have ended, and add up what they used."""
         try:
             while True:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                self.used[0] += usage.ru_utime
-                self.used[1] += usage.ru_stime
-                self.used[2] = max(self.used[2], usage.ru_maxrss)
+                self.user_s += usage.ru_utime
+                self.system_s += usage.ru_stime
+                self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
                 if pid == self.child:
-                    self.ended = status
+                    self.status = status
         except ChildProcessError:
             return
 
-    def _end_all(self) -> int:
-        """End every process left of the call; return how many there were."""
+    def _kill_remaining(self) -> int:
+        """Kill every process left of the call; return how many there were."""
         if not _has_children():
-            return 0  # whoever is orphaned becomes our child, so nobody is left
-        left = len(_all_but_us() if self.namespaced else tree.descendants(os.getpid()))
+            return 0  # orphans become our children, so nobody is left
+        count = len(_list_other_processes() if self.namespaced else tree.descendants(os.getpid()))
         if not self.namespaced:
             tree.end(os.getpid())
-            return left
+            return count
         try:
             os.kill(-1, _KILL)
             while True:
                 os.waitpid(-1, 0)
         except (ProcessLookupError, ChildProcessError):
-            return left
+            return count
 
-    def _report(self, left: int) -> bool:
-        if self.group >= 0 and not self.reason and limits.count_kills(self.group) > self.kills:
-            self.reason = f"ended because {limits.describe_memory(self.limits)}"
+    def _send_report(self, left: int) -> bool:
+        """Send the client how the command ended; False when it is gone."""
+        if (
+            self.group_fd >= 0
+            and not self.stop_reason
+            and limits.count_oom_kills(self.group_fd) > self.oom_kills_before
+        ):
+            self.stop_reason = f"ended because {limits.describe_memory(self.limits)}"
         report = {
-            "status": self.ended,
-            "cpu_s": self.used[0] + self.used[1],
-            "max_rss": self.used[2] * 1024,
+            "status": self.status,
+            "cpu_s": self.user_s + self.system_s,
+            "max_rss": self.max_rss_kb * 1024,
             "left": left,
-            "reason": self.reason,
-            "error": self.error,
-            "change_log": self.recorder.finish(ended=self.reason != _LET_GO) if self.recorder else None,
+            "reason": self.stop_reason,
+            "error": self.start_error,
+            "change_log": self.recorder.finish(ended=self.stop_reason != _CLIENT_GONE) if self.recorder else None,
         }
-        return self._tell(("ended", report))
+        return self._send(("ended", report))
 
 
 def _has_children() -> bool:
@@ -369,36 +392,37 @@ def _has_children() -> bool:
         return False
 
 
-def _all_but_us() -> list[int]:
+def _list_other_processes() -> list[int]:
     own = os.getpid()
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own and _alive(name)]
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own and _is_alive(name)]
 
 
-def _alive(name: str) -> bool:
+def _is_alive(pid: str) -> bool:
     try:
-        with open(f"/proc/{name}/stat", "rb") as stat:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except (OSError, IndexError):
         return False
 
 
 def _find_waiting(pids: list[int]) -> dict[int, tuple[str, int]]:
-    """Return processes that wait for somebody to type: process id → its name and the CPU time it has used.
+    """Return the processes that wait for somebody to type: process id → its name and CPU time in ticks.
 
-    A process waits when it is blocked on a terminal it is in the foreground of, or on an input that is its own output
-    (an editor whose input has ended asks there). One that waits for another process is none of these.
+    A process waits for input when it blocks on a terminal whose foreground group it is in, or on an input that is the
+    same pipe as its output (editors ask there when their input has ended).
     """
     found: dict[int, tuple[str, int]] = {}
-    for pid in pids[:_MOST_LOOKED_AT]:
+    for pid in pids[:_MOST_EXAMINED]:
         try:
             if (waiting := _find_wait(pid)) is not None:
                 found[pid] = waiting
         except (OSError, ValueError, IndexError):
-            continue  # it has ended, or is not ours to look at
+            continue  # it has ended, or we may not examine it
     return found
 
 
 def _find_wait(pid: int) -> tuple[str, int] | None:
+    """Return name and CPU time of a process that waits for input; None when it does not."""
     with open(f"/proc/{pid}/stat", "rb") as stat:
         name, _, rest = stat.read().partition(b"(")[2].rpartition(b")")
     fields = rest.split()
@@ -412,9 +436,9 @@ def _find_wait(pid: int) -> tuple[str, int] | None:
     with open(f"/proc/{pid}/syscall", "rb") as syscall:
         number, first, *_ = syscall.read().split()
     call = int(number)
-    if call in _READS and terminal:
+    if call in _READ_CALLS and terminal:
         link = os.readlink(f"/proc/{pid}/fd/{int(first, 16)}")
-    elif call not in _WAITS:
+    elif call not in _POLL_CALLS:
         return None
     if terminal and not link.startswith(("/dev/pts/", "/dev/tty")):
         return None

@@ -1,4 +1,4 @@
-"""The tree of processes below one, found and ended; for systems where a PID namespace cannot do it at once."""
+"""The process tree: find and kill all descendants of a process where there are no PID namespaces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STOP, _KILL, _CONTINUE = 19, 9, 18
 
 
 def descendants(root: int) -> list[int]:
-    """Return every process below `root`, parents before children."""
+    """Return all descendants of `root`, parents before children."""
     below = _by_parent()
     found: list[int] = []
     waiting = [root]
@@ -21,7 +21,7 @@ def descendants(root: int) -> list[int]:
 
 
 def children(root: int) -> list[int]:
-    """Return the processes right below `root`."""
+    """Return the direct children of `root`."""
     return _by_parent().get(root, [])
 
 
@@ -44,7 +44,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def signal_all(pids: list[int], number: int) -> None:
-    """Send a signal to each that is still there."""
+    """Signal each process that is still there."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -53,16 +53,16 @@ def signal_all(pids: list[int], number: int) -> None:
 
 
 def terminate(root: int, number: int) -> None:
-    """Ask every process below `root` to end; a stopped one must run to hear it."""
+    """Send a signal to all descendants of `root`, then SIGCONT: a stopped process handles no signal."""
     found = descendants(root)
     signal_all(found, number)
     signal_all(found, _CONTINUE)
 
 
 def end(root: int, within_s: float = 2.0) -> bool:
-    """Kill every process below `root` until none is left; False when some outlive the time.
+    """Kill all descendants of `root`; False when some are left after `within_s`.
 
-    Each is stopped before any is killed: a process that dies must not leave a sibling the time to fork again.
+    All are stopped before any is killed, so that none forks while the others die.
     """
     deadline = time.monotonic() + within_s
     while found := descendants(root):
@@ -77,7 +77,7 @@ def end(root: int, within_s: float = 2.0) -> bool:
 
 
 def reap() -> None:
-    """Collect children that have ended."""
+    """Reap the children that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
