@@ -19,7 +19,11 @@ from tests.tools.workbench import Workbench, failure
 
 from surehand import Settings, Surehand
 from surehand.core.settings import HistorySettings
+from surehand.history import recovery
 from surehand.history.change_logs import RECORD_HEAD
+from surehand.history.disk import state_at
+from surehand.history.history import History
+from surehand.history.words import Author, FileChange, FileState
 from surehand.sandbox.linux import probe
 from surehand.state import locations
 from surehand.testing import Says, scratch_app
@@ -75,6 +79,36 @@ async def test_a_command_that_deletes_more_than_the_history_holds_says_so_and_ke
         assert (tmp_path / "small").read_text() == "old\n"
         assert (await app.undo()).ok
         assert os.listdir(tmp_path) == ["small"]
+
+
+async def test_a_command_that_makes_more_than_the_history_holds_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "small").write_text("old\n")
+    async with scratch_app(tmp_path, settings=Settings(history=HistorySettings(limit_mb=1))) as app:
+        command = "head -c 3000000 /dev/urandom > new; ln -s new link; echo new > small"
+        result = await app.call("Bash", {"command": command})
+        assert result.undo is not None
+        refused = await app.undo()  # it would have to keep what is removed
+        assert "more than one change may take" in refused.output or "displace every older change" in refused.output
+        assert "interrupted" not in (await app.changes()).output
+        (tmp_path / "new").unlink()
+        undone = await app.undo()
+        assert undone.ok, undone.output
+        assert os.listdir(tmp_path) == ["small"]
+        assert (tmp_path / "small").read_text() == "old\n"
+
+
+def test_an_interrupted_change_is_recovered_though_its_file_is_more_than_the_history_holds(tmp_path: Path) -> None:
+    folder, file = str(tmp_path / "history"), tmp_path / "a"
+    history = History(folder, MB)
+    before = FileState("file", history.keep_bytes(b"old\n"), 0o644, 4)
+    history.begin(Author("Edit"), [FileChange(str(file), before, None)])
+    file.write_bytes(os.urandom(5 * MB))
+    history.close()
+    later = History(folder, MB)
+    assert recovery.recover_interrupted(later) == ""
+    [change] = later.changes()
+    assert (change.state, change.files[0].after) == ("done", state_at(str(file))[0])
+    later.close()
 
 
 PROGRAM = """

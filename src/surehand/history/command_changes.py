@@ -210,8 +210,10 @@ class _Keeping:
         self._history = history
         self._tell = tell
         self._log = log
-        self._room = KEPT_TOTAL
         self._room_before = history.most_bytes
+        old = sum(map(self._old_size, log.entries.values()))
+        self._room = min(KEPT_TOTAL, max(0, history.most_bytes - old))
+        """Bytes of new contents that are kept; old ones come first, and all are one change to the history's limit."""
         self._uncovered: list[str] = []
         self._unread: list[str] = []
         self._small: dict[str, bytes] = {}
@@ -239,12 +241,11 @@ class _Keeping:
     def _compare(self, path: str, entry: Entry) -> FileChange | None:
         if entry.kind == "other" or entry.kept == "":  # its supervisor has told why it is not covered
             return None
-        if entry.kind == "file" and entry.kept is not None:
-            size = entry.end - entry.begin if entry.in_list else os.path.getsize(self._log.path_of(entry))
-            if size > self._room_before:
-                self._uncovered.append(path)
-                return None
-            self._room_before -= size
+        size = self._old_size(entry)
+        if size > self._room_before:
+            self._uncovered.append(path)
+            return None
+        self._room_before -= size
         after = self._after(path)
         if entry.kind == "file" and entry.kept is None:
             # Its content was never in danger: only its mode can differ.
@@ -253,6 +254,13 @@ class _Keeping:
         else:
             before = self._before(entry)
         return None if before == after else FileChange(path, before, after)
+
+    def _old_size(self, entry: Entry) -> int:
+        if entry.kind == "link":
+            return len(os.fsencode(entry.target))
+        if entry.kind != "file" or not entry.kept:
+            return 0
+        return entry.end - entry.begin if entry.in_list else os.path.getsize(self._log.path_of(entry))
 
     def _before(self, entry: Entry) -> FileState:
         if entry.kind == "absent":
@@ -285,7 +293,8 @@ class _Keeping:
         if stat.S_ISDIR(found.st_mode):
             return FileState("directory", "", mode)
         if stat.S_ISLNK(found.st_mode):
-            return self._link(os.readlink(path), mode)
+            self._room -= found.st_size
+            return self._link(os.readlink(path), mode, kept=self._room >= 0)
         if not stat.S_ISREG(found.st_mode):
             return ABSENT
         wanted = found.st_size <= min(KEPT_FILE, self._room)
@@ -311,9 +320,9 @@ class _Keeping:
             self._folders[folder] = _lstat(folder) is not None
         return found
 
-    def _link(self, target: str, mode: int) -> FileState:
+    def _link(self, target: str, mode: int, *, kept: bool = True) -> FileState:
         data = os.fsencode(target)
-        return FileState("symlink", self._keep(data), mode, len(data))
+        return FileState("symlink", self._keep(data) if kept else digest_of(data), mode, len(data))
 
     def _keep(self, data: bytes, digest: str = "") -> str:
         """Keep a small content, soon; return its digest."""

@@ -121,7 +121,7 @@ def recover_change(history: History, change: Change, folders: Mapping[str, int |
             fd = folders[os.path.dirname(each.path)]
             if each.after is None and data is not None:
                 history.keep_bytes(data)
-            elif each.after is None and now.kind == "file" and fd is not None:
+            elif each.after is None and now.kind == "file" and fd is not None and now.size <= history.most_bytes:
                 history.keep_file(now, fd, os.path.basename(each.path))
         history.log.finish(change.id, files)
         if change.about:
