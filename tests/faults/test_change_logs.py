@@ -20,7 +20,7 @@ from tests.tools.workbench import Workbench, failure
 from surehand import Settings, Surehand
 from surehand.core.settings import HistorySettings
 from surehand.history import recovery
-from surehand.history.change_logs import RECORD_HEAD
+from surehand.history.change_logs import ABOUT, RECORD_HEAD
 from surehand.history.disk import state_at
 from surehand.history.history import History
 from surehand.history.words import Author, FileChange, FileState
@@ -179,6 +179,24 @@ def test_a_command_that_had_ended_when_its_program_was_killed_is_in_the_log_as_r
         if changes:
             break
     assert [(each["tool"], each["note"]) for each in changes] == [("Bash", "recorded late")]
+    surehand(workspace, "undo")
+    assert (workspace / "a").read_text() == "a\n"
+
+
+def test_a_change_log_whose_facts_cannot_be_read_now_is_kept_for_later(tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "a").write_text("a\n")
+    code = KILLED_BEFORE_IT_RECORDS + PROGRAM
+    subprocess.run([sys.executable, "-c", code, str(workspace), "echo new > a"], check=False)
+    [about] = Path(locations.workspace_state(str(workspace)), "journals").glob(f"*/{ABOUT}")
+    about.rename(about.with_name("away"))
+    about.mkdir()  # opening it fails, and not because it does not exist
+    assert surehand(workspace, "log")["changes"] == []
+    about.rmdir()
+    about.with_name("away").rename(about)
+    while not surehand(workspace, "log")["changes"]:  # its supervisor ends just after it
+        pass
     surehand(workspace, "undo")
     assert (workspace / "a").read_text() == "a\n"
 

@@ -633,6 +633,24 @@ def test_a_disk_that_fails_once_when_a_change_is_recorded_makes_no_file_look_del
     assert 1 < at < 39
 
 
+def test_a_list_of_changes_that_cannot_be_opened_once_costs_no_undo(tmp_path: Path) -> None:
+    act, steps = DOORS["command"]
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+    seen = 0
+
+    def decide(call: Call) -> Decision:
+        nonlocal seen
+        opens = call.name == "openat" and call.is_main and call.text(1).endswith("/list")
+        seen += opens
+        return errno.EMFILE if opens and seen == 1 else None
+
+    scene = run.scene()
+    assert tracing.trace(lambda: act(scene, steps), decide).hit
+    assert [each["ok"] for each in scene.answers()] == [True, True]
+    check(scene, steps)
+
+
 def test_too_many_open_files_while_a_command_is_recorded_costs_no_undo(tmp_path: Path) -> None:
     act, steps = DOORS["command"]
     run = Run(tmp_path / "scene", seed=0)

@@ -64,9 +64,12 @@ class ChangeCollector:
         """Collect from the change log that the launcher's supervisor wrote."""
         from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
 
-        log = ChangeLog(folder)
-        made = revert_leftovers(ctx.session, self.profile, self.before, ended and ended.change_log, log)
-        return _add_put_back(self._record_log(ctx, log, ended), made)
+        try:
+            log = ChangeLog(folder)
+            made = revert_leftovers(ctx.session, self.profile, self.before, ended and ended.change_log, log)
+            return _add_put_back(self._record_log(ctx, log, ended), made)
+        finally:  # while it is held, no undo brings it in
+            ctx.session.keep(SHELLS).release_change_log(folder)
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
         """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
@@ -108,8 +111,6 @@ class ChangeCollector:
             return Recorded(
                 "", (), f"{problem}{gaps}. {all_of_it} changed is kept, and is brought in with the next undo", back
             )
-        finally:
-            ctx.session.keep(SHELLS).release_change_log(log.folder)
         return _add_put_back(recorded, back)
 
 

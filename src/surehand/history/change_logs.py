@@ -164,14 +164,20 @@ class ChangeLog:
         """By path; a record that was cut off in the middle is none."""
         self.ended = False
         """Whether the command had ended when its supervisor closed the list."""
+        self._list: mmap.mmap | bytes = b""
         try:
-            with open(os.path.join(folder, LIST), "rb") as file:
+            self._map()
+        except OSError:  # a fault that passes (no descriptor left) must not cost the undo
+            self._map()
+        self._read()
+
+    def _map(self) -> None:
+        try:
+            with open(os.path.join(self.folder, LIST), "rb") as file:
                 self.ended = not os.fstat(file.fileno()).st_mode & stat.S_IWUSR
                 self._list = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (FileNotFoundError, ValueError):  # there is none, or nothing in it
-            self._list = b""
-            return
-        self._read()
+            pass
 
     def _read(self) -> None:
         data, position, size = self._list, 0, len(self._list)
@@ -218,7 +224,11 @@ def find_abandoned_logs(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             if not try_lock(descriptor):
                 continue
-            if (about := _about(folder)) is None or name.endswith(UNFINISHED):
+            try:
+                about = _read_about(folder)
+            except OSError:  # it may be readable later
+                continue
+            if about is None or name.endswith(UNFINISHED):
                 remove_tree(folder)  # nothing had run yet
             else:
                 yield folder, about
@@ -226,9 +236,10 @@ def find_abandoned_logs(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
             os.close(descriptor)
 
 
-def _about(folder: str) -> dict[str, Any] | None:
+def _read_about(folder: str) -> dict[str, Any] | None:
+    """Return what a change log says of its command; None if that was never completely written."""
     try:
         with open(os.path.join(folder, ABOUT), "rb") as file:
             return marshal.load(file)
-    except (OSError, EOFError, ValueError, TypeError):
+    except (FileNotFoundError, EOFError, ValueError, TypeError):
         return None
