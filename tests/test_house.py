@@ -97,4 +97,4 @@ def test_every_path_that_contributing_names_exists() -> None:
     homes = (root, house.SOURCE)
     missing = [path for path in named if "NAME" not in path and not any((home / path).exists() for home in homes)]
     assert [path for path in missing if path != ".mcp.json"] == []
-    assert len(named) > 50
+    assert len(named) > 30

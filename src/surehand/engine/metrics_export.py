@@ -1,4 +1,8 @@
-"""Metrics for others to read: JSON whose camelCase key names are a promise, and Prometheus text."""
+"""Metrics for others to read: JSON with stable camelCase keys, and Prometheus text.
+
+A new format is a function beside `to_prometheus` and an option of `cli/stats.py`. An exporter that pushes is a module
+like `otel.py`: made in `wiring.py`, called in `app.py`, obeying `[tools.NAME.monitoring]`, with an extra of its own.
+"""
 
 from __future__ import annotations
 

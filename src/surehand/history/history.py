@@ -350,6 +350,9 @@ class History(Store):
 
     def prune(self, limit_bytes: int) -> int:
         """Drop the oldest changes, where contents exceed the limit, until a tenth of it is free; return how many."""
+        # What goes is decided in `prune_oldest` (log.py). Called above the limit and at every close; never by
+        # `open_to_look`. By hand: console/changes.py. The limit: `HistorySettings`; of one change: `most_bytes`
+        # (store.py).
         if self.size_bytes() <= limit_bytes:
             return 0
         with self.transaction():

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 RuleSource = Literal["built-in", "user", "project", "session", "command line"]
-# What else a new kind needs: CONTRIBUTING.md, "a kind of rule".
+# A new kind of rule also needs `judge.py`, `example_matches` of `rule_files.py` and docs/policy.md. Depending on what
+# it is about, in addition:
+# - a new effect: `core/effects.py`, `_DECIDING_EFFECTS` of `judge.py`, the texts in `approval.py`, `cli/policy.py` and
+#   `console/static/pages/policy.js`; `__init__.py` of the package if tools may declare it;
+# - paths: `book.py`, `_problem` below, `find_rule_by_full_path` of `policy.py`;
+# - what searches and started programs may reach: `bind` of `policy.py`;
+# - anything new in a request: the two keys of remembered verdicts in `policy.py`.
 Kind = Literal["read", "write", "command", "host", "agent", "name"]
 
 # One word for each kind of effect; the names other systems use for the same thing are understood.

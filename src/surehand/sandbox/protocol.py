@@ -18,6 +18,10 @@ its system's folders to `profile.py`, and says what it can in `Abilities`, where
 `keeps_shell` is False unless a shell can live on between calls as the client of `linux` keeps one. A runner that
 contains takes `descriptors` (MCP servers and process tools use them) and ignores a `change_log` it cannot write; one
 that `records` offers `begin_change_log`; its `pid` is 0 unless `commands.leftovers` knows its system.
+
+What it does and does not cover is reported by `list_uncovered`, `in_force` and `describe_weakness` of
+`commands/session.py` and by `_ATTEMPTS` and `_MEMORY` of `cli/doctor.py`, and described in docs/sandbox.md,
+docs/security.md, docs/threat-model.md and both READMEs. `tests/sandbox/elsewhere.py` runs one on another system.
 """
 
 from __future__ import annotations

@@ -34,6 +34,11 @@ PATTERN_LIMIT: Final = 20_000
 class GrepArgs(Args):
     """What to search for, where, and how to show it."""
 
+    # A new option is also one of: `Pattern.options` in search/ripgrep.py (`literal` must be empty if the option lets
+    # files match that do not contain the text), `line_options` in search/search.py (lines shown), search/globs.py
+    # (files by name or type), the `Walk` below (ignored files). Described in prompts/grep.md; a rare one is left out of
+    # the lean MCP listing by `_RARE_ARGS` of mcp/server/calls.py.
+
     pattern: str = Field(
         min_length=1, max_length=PATTERN_LIMIT, description="The regular expression pattern to search for"
     )

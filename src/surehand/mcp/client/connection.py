@@ -315,6 +315,10 @@ class Connection:
     @asynccontextmanager
     async def _open_transport(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
         """Open the transport to the server: a client to enter, the event of its end, and why it ended."""
+        # A new transport also needs: `_over_url` above, `McpServerSettings` of `core/settings.py`, `_TAKEN` of
+        # `config.py` (else its keys of .mcp.json are dropped; a new kind of address is part of `fingerprint`),
+        # `cli/mcp.py`, the servers that editors and SDKs pass on (`acp/convert.py`, `mcp_capabilities` of
+        # `acp/agent.py`, `integrations/claude_sdk.py`), docs/mcp.md and docs/editors.md.
         own, fill = self.server.settings, _filler()
         if own.url:
             async with self._open_url(fill(own.url), fill) as (transport, refusal):
