@@ -20,7 +20,7 @@ from surehand.search import ripgrep as rg
 from surehand.search import search
 from surehand.search.gitignore import rg_agrees
 from surehand.search.globs import file_filter
-from surehand.search.ignore_files import hold_open
+from surehand.search.ignore_files import write_memory_file
 from surehand.search.search import OpenFiles, Root, Search
 from surehand.search.survey import survey, walk_options
 from surehand.search.walk import Walk
@@ -183,7 +183,7 @@ def test_a_line_is_shown_without_its_end(tree: Path) -> None:
 
 def test_a_match_over_lines_is_marked_on_each(tree: Path) -> None:
     found = Search(Walk(os.fsencode(tree)), rg.Pattern(r"os\ndef", multiline=True)).lines(10)
-    assert [(line.number, line.text, line.places) for line in found] == [
+    assert [(line.number, line.text, line.spans) for line in found] == [
         (1, b"import os", ((7, 9),)),
         (2, b"def needle(x):", ((0, 3),)),
     ]
@@ -192,7 +192,7 @@ def test_a_match_over_lines_is_marked_on_each(tree: Path) -> None:
 def test_a_matched_line_end_is_marked_where_it_is_and_not_on_the_next_line(tmp_path: Path) -> None:
     put(tmp_path, "a", "abc\nabc\r\n\n")
     found = Search(Walk(os.fsencode(tmp_path)), rg.Pattern(r"c\r?\n|^\n", multiline=True)).lines(10)
-    assert [(line.text, line.places) for line in found] == [(b"abc", ((2, 3),)), (b"abc", ((2, 3),)), (b"", ((0, 0),))]
+    assert [(line.text, line.spans) for line in found] == [(b"abc", ((2, 3),)), (b"abc", ((2, 3),)), (b"", ((0, 0),))]
 
 
 def test_rules_that_rg_reads_otherwise_are_git_s_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,7 +445,7 @@ def test_a_match_over_which_rg_breaks_off_is_found_all_the_same(tmp_path: Path) 
 def test_a_search_that_breaks_off_is_an_error_and_no_short_result() -> None:
     reading, writing = os.pipe()
     stop = rg.Stop()
-    found = rg.output(["--regexp=needle", "--line-buffered", "--", "-"], None, stop, stdin=reading)
+    found = rg.stream_output(["--regexp=needle", "--line-buffered", "--", "-"], None, stop, stdin=reading)
     os.write(writing, b"needle\n")
     assert next(found) + next(found) == b"needle\n"
     for process in stop.running:
@@ -474,7 +474,7 @@ def test_rg_is_found_though_it_is_not_on_the_path(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "/nonexistent")
     rg.program.cache_clear()
     assert os.access(rg.program(), os.X_OK)
-    assert any(map(os.path.exists, rg.recorded_programs()))
+    assert any(map(os.path.exists, rg.find_recorded_programs()))
 
 
 def test_neither_configuration_nor_names_become_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,7 +515,9 @@ def compare_rg_with_git(folder: Path, seed: int, rounds: int) -> None:
             trusted = [line for line in drawn if rg_agrees(line.encode())]
             put(top, os.path.join(each, ".gitignore"), "\n".join(trusted) + "\n")
         walk = Walk(os.fsencode(top))
-        printed = b"".join(rg.output(["--files", "--null", *walk_options(walk), "--", "."], walk.root, rg.Stop()))
+        printed = b"".join(
+            rg.stream_output(["--files", "--null", *walk_options(walk), "--", "."], walk.root, rg.Stop())
+        )
         assert sorted(path for path, _ in walk.files()) == sorted(path[2:] for path in printed.split(b"\0") if path)
 
 
@@ -542,10 +544,10 @@ def compare_given_rules_with_git(folder: Path, seed: int, rounds: int) -> None:
         tree = survey(walk, rg.Stop())
         if tree is None or not (rules := tree.given):
             continue
-        fd = hold_open(rules)
+        fd = write_memory_file(rules)
         given += 1
         arguments = ["--files", "--null", *walk_options(walk, fd), "--", "."]
-        printed = b"".join(rg.output(arguments, walk.root, rg.Stop(), held=(fd,)))
+        printed = b"".join(rg.stream_output(arguments, walk.root, rg.Stop(), held=(fd,)))
         os.close(fd)
         listed = {path[2:] for path in printed.split(b"\0") if path}
         assert {path for path, is_file in walk.files() if is_file} <= listed, (top, rules)

@@ -1,10 +1,10 @@
-"""The rules of `.gitignore`: what a line of an ignore file means, and which line decides about a path.
+"""The rules of `.gitignore`: parsing the lines of an ignore file, and deciding which of them applies to a path.
 
     rules = Rules(b"*.log\\n!keep.log\\n", ".gitignore")
     rules.decide(b"keep.log", b"keep.log", is_dir=False)     # Rule(line=2, pattern=b"!keep.log", negated=True, ...)
 
-Within one file the last line that fits decides; `search/ignore_files.py` puts the files of a tree together. A `Sieve`
-finds in all names of a folder at once those that a rule may leave out.
+Within one file the last matching line decides; `search/ignore_files.py` combines the files of a tree. A `Sieve` finds
+among all names of a folder, in one step, those that a rule may leave out.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 _BOM: Final = b"\xef\xbb\xbf"
 KNOWN_LIMIT: Final = 1 << 14
-"""Names of which a file of rules remembers what it says about them."""
+"""Names for which an ignore file caches the rule that decides."""
 
 
 @frozen
 class Rule:
-    """One line of an ignore file that means something."""
+    """A line of an ignore file, other than blank lines and comments."""
 
     source: str
     line: int
     text: bytes
-    """The line as written, without its end and without blanks that do not count."""
+    """The line as written, without its end and without trailing blanks that git ignores."""
     pattern: bytes
-    """What is compared: without `!`, without the slash that makes it a rule for folders."""
+    """The pattern to match, without `!` and without the slash that limits it to folders."""
     negated: bool
     only_folders: bool
     by_name: bool
-    """No slash inside: compared with the last name, at any depth."""
+    """Without a slash inside: matched against the last name of a path, at any depth."""
 
 
 def parse(data: bytes, source: str) -> list[Rule]:
-    """Return the rules of an ignore file, in order."""
+    """Parse an ignore file to rules, in order."""
     lines = data.removeprefix(_BOM).split(b"\n")
     parsed = (_rule(line, source, number) for number, line in enumerate(lines, 1))
     return [rule for rule in parsed if rule is not None]
@@ -59,19 +59,19 @@ def _rule(line: bytes, source: str, number: int) -> Rule | None:
     only_folders = pattern.endswith(b"/")
     pattern = pattern[: len(pattern) - only_folders]
     if not pattern.strip(b"/"):
-        # git keeps such a rule, and so a blank line with a CR says that any `name/` asked about is ignored; the
-        # listing, the status and `name` itself know nothing of it.
+        # git keeps such a rule: `git check-ignore name/` then reports a blank line with a CR as ignoring it, while
+        # `git status`, `git ls-files` and `git check-ignore name` do not.
         return None
     return Rule(source, number, text, pattern, negated, only_folders, b"/" not in pattern)
 
 
 def parse_line(line: bytes) -> bytes:
-    """Return what counts of a line: without its end, and without blanks after it."""
+    """Return a line without its end and without trailing blanks that git ignores."""
     return _without_blanks(line.removesuffix(b"\r").partition(b"\0")[0])
 
 
 def _without_blanks(text: bytes) -> bytes:
-    """Drop spaces at the end unless a backslash keeps them; tabs stay, as git has it."""
+    """Strip trailing spaces unless escaped by a backslash; as in git, tabs stay."""
     end, at = 0, 0
     while at < len(text):
         if text[at] == 0x5C:
@@ -86,25 +86,25 @@ def _without_blanks(text: bytes) -> bytes:
 
 
 def name_expression(rule: Rule, fold: bool) -> bytes | None:
-    """Return the expression of a rule for names."""
+    """Return the regular expression of a rule without a slash, which matches names."""
     return translate(rule.pattern, pathname=False, fold=fold)
 
 
 def path_expression(rule: Rule, fold: bool) -> bytes | None:
-    """Return the expression of a rule for paths, relative to the folder of its file."""
+    """Return the regular expression of a rule with a slash, which matches paths relative to the folder of its file."""
     pattern = rule.pattern.removeprefix(b"/")
     literal = literal_length(pattern)
-    # git compares the plain beginning first and matches the rest alone, so `a**/b` finds `ab` too.
+    # git compares the literal prefix first and matches the rest alone, so `a**/b` matches `ab` too.
     rest = translate(pattern[literal:], pathname=True, fold=fold)
     plain = translate(re.sub(rb"([*?\[\\])", rb"\\\1", pattern[:literal]), pathname=True, fold=fold)
     return None if rest is None or plain is None else plain + rest
 
 
 class Rules:
-    """The rules of one ignore file, ready to decide fast.
+    """The compiled rules of one ignore file.
 
-    Most rules are a plain name or `*.ending`: those are looked up. The others become one expression, the last rule
-    first, so that the first alternative that fits is the rule that decides.
+    Most rules are a plain name or `*.ending`: those are looked up in a dict. The others become one regular expression,
+    the last rule first, so that the first alternative that matches is the rule that decides.
     """
 
     __slots__ = ("_for_files", "_for_folders", "last_names", "rg_agrees", "rules", "source")
@@ -115,7 +115,7 @@ class Rules:
         """Whether `rg` reads every line of this file as git does."""
         self.rules = parse(data, source)
         self.last_names = _last_names(self.rules, fold)
-        """The names whose path matters too; None when that can be any name's."""
+        """The names of entries for which `decide` needs the path; None if it may need it for any."""
         self._for_folders = _Table(self.rules, fold)
         self._for_files = _Table([rule for rule in self.rules if not rule.only_folders], fold)
 
@@ -123,17 +123,17 @@ class Rules:
         return bool(self.rules)
 
     def decide(self, name: bytes, path: bytes, is_dir: bool) -> Rule | None:
-        """Return the rule that decides about an entry, if any; `path` is relative to the folder of this file."""
+        """Return the rule that applies to an entry, if any; `path` is relative to the folder of this file."""
         return (self._for_folders if is_dir else self._for_files).find(name, path)
 
 
 def _last_names(rules: list[Rule], fold: bool) -> frozenset[bytes] | None:
-    """Return the last names of rules for paths; None when one of them has a wildcard there, or just before it."""
+    """Return the last names of rules with a slash; None if one of them has a wildcard there, or just before it."""
     patterns = [rule.pattern for rule in rules if not rule.by_name]
     names = [pattern.rpartition(b"/")[2] for pattern in patterns]
-    # A pattern that ends with a slash (`**//`) would fit the empty path that stands for one that does not matter.
+    # A pattern that ends with a slash (`**//`) would match the empty path, which stands for one that is not needed.
     open_ended = fold or any(not name or literal_length(name) < len(name) for name in names)
-    # `a**/b` finds `ab` too.
+    # `a**/b` matches `ab` too.
     return None if open_ended or any(map(_UNBOUNDED.search, patterns)) else frozenset(names)
 
 
@@ -141,7 +141,7 @@ _UNBOUNDED: Final = lazy_pattern(rb"[^/*]\*\*+/[^/]*\Z")
 
 
 class _Table:
-    """Rules by the way they are found; a rule's place in the file ranks it."""
+    """Rules grouped by how they are matched; the rank of a rule is its index in the file."""
 
     __slots__ = ("_endings", "_fold", "_names", "_paths", "_patterns", "_rules", "known")
 
@@ -149,7 +149,7 @@ class _Table:
         self._rules = rules
         self._fold = fold
         self.known: dict[bytes, int] = {}
-        """The ranks of names met before: the same names come again and again."""
+        """A cache of the ranks of names, many of which occur again and again."""
         self._names: dict[bytes, int] = {}
         self._endings: dict[bytes, int] = {}
         patterns: list[tuple[int, bytes | None]] = []
@@ -168,7 +168,7 @@ class _Table:
         self._paths = _Ranked(paths) if paths else None
 
     def find(self, name: bytes, path: bytes) -> Rule | None:
-        # Every entry of a walk comes through here: what cannot apply is not even called.
+        # Called for every entry of a walk, so it avoids each call that cannot match.
         best = self.known.get(name)
         if best is None:
             best = self._by_name(name)
@@ -192,7 +192,7 @@ class _Table:
 
 
 class _Ranked:
-    """Several expressions in one; finds the highest rank that fits."""
+    """Several regular expressions combined into one; finds the highest rank that matches."""
 
     __slots__ = ("_expression", "_ranks")
 
@@ -209,8 +209,8 @@ class _Ranked:
         return -1 if found is None or found.lastindex is None else self._ranks[found.lastindex - 1]
 
 
-# Braces, POSIX and unclosed classes, brackets, backslashes and second ranges in a class, stars that touch other
-# letters, blanks other than a space, escapes of letters, anything that is not ASCII, a line with nothing to compare.
+# What `rg` reads otherwise: braces, POSIX and unclosed classes, brackets, backslashes and second ranges in a class, stars
+# that touch other letters, whitespace other than a space, escaped letters, anything not ASCII, empty patterns.
 _OTHERWISE: Final = lazy_pattern(
     rb"[{}\t\r\f\v\x80-\xff]|\\[^#! *?.]|\\\Z|\[:|\[[^\]]*(?:\Z|[\\\[])|\[[^\]]*-[^\]]*-|\[[!^]?\]"
     rb"|[^/]\*\*|\*\*[^/]|//|\A!?/?(?:\*\*)?/?\Z"
@@ -220,11 +220,11 @@ _CLASS: Final = lazy_pattern(rb"\[([!^]?)([^\]]+)\]")
 
 
 def rg_agrees(line: bytes) -> bool:
-    """Return whether `rg` reads a line as git does; it knows braces, for one, and reads lines as UTF-8."""
+    """Whether `rg` reads a line as git does; for one, it expands braces and decodes lines as UTF-8."""
     text = parse_line(line)
     if not text or text.startswith(b"#"):
         return b"\0" not in line
-    # A NUL ends the line to git alone, and it alone tells a space that is kept from those after it.
+    # Only for git a NUL ends the line, and only git tells an escaped space from those after it.
     if b"\0" in line or (text.endswith(b" ") and text != line.removesuffix(b"\r")):
         return False
     ordered = all(low <= high for low, high in _RANGE.findall(text))
@@ -232,7 +232,7 @@ def rg_agrees(line: bytes) -> bool:
 
 
 def _takes_a_slash(found: re.Match[bytes]) -> bool:
-    """Return whether a class matches `/` in `rg`: one that holds it, and a negated one between other letters."""
+    """Whether a class matches `/` in `rg`: one that contains it, or a negated one between other characters."""
     if not found[1]:
         ranges = _RANGE.findall(found[0])
         return b"/" in found[2] or any(low <= b"/" <= high for low, high in ranges)
@@ -242,11 +242,11 @@ def _takes_a_slash(found: re.Match[bytes]) -> bool:
 
 
 WORTHWHILE: Final = 700
-"""Names met before expressions are made: to compile those of secrets, once, takes as long as to judge so many."""
+"""Names judged one by one before expressions are compiled: compiling those of secrets takes as long."""
 _FOR_A_RULE: Final = 6
-"""The same for each rule."""
+"""The same, for each ignore rule."""
 CLEAN_LIMIT: Final = 1 << 15
-"""Names remembered. Where there are more, most come once, and to remember one takes longer than to look at it."""
+"""Names remembered as clean. In larger trees most names occur once, and remembering costs more than searching."""
 _TOKENS: Final = lazy_pattern(rb"\\(.)|(\[[\w.]+\])|(\?|\[[\w.-]+\])|(\*+)|(\[.*)|(.)", re.DOTALL)
 _ANY: Final = b"[^/]"
 _END: Final = b"(?=/)"
@@ -254,12 +254,12 @@ Tokens: TypeAlias = tuple[bytes, ...]
 
 
 class Sieve:
-    """Finds the files that may be left out: by one chain of rules, by names and endings, or because they are secret.
+    """Finds the files that may be left out: by a chain of rules, by names and endings, or because they are secret.
 
-    Most files of a tree fit no ignore rule and are no secret, and asking every rule about every one takes longer
-    than reading their names. So the rules are made into expressions that fit at least what they fit. These look through
-    the names of a folder as one text; what they find is judged by the rules themselves, one by one. A name is looked at
-    in lower case, and of a rule only the part before its first star counts, or the one after its last.
+    Most files match no ignore rule and are no secret, and asking every rule about each takes longer than reading their
+    names. So the rules are compiled to expressions that match at least what the rules match. These search all names of
+    a folder as one text; only what they find is judged by the rules themselves. Names are searched in lower case, and
+    of a rule only the part before its first star or after its last star is used.
     """
 
     __slots__ = ("_chain", "_clean", "_expressions", "_left", "_names_and_endings", "_open")
@@ -271,12 +271,12 @@ class Sieve:
         self._left = rules * _FOR_A_RULE + (0 if _for_secrets.cache_info().currsize else WORTHWHILE)
         self._expressions: tuple[_Expressions, ...] = ()
         self._clean: set[bytes] = set()
-        """Names in which nothing was found: the same ones come again and again."""
+        """Names in which nothing was found; many occur again and again."""
         self._open: list[tuple[int, bytes]] = []
-        """Folders below which any name may fit a rule: the path from that of the rule, whose length comes first."""
+        """Folders below which a rule may match any name: the length of the rule's own folder, and the path from it."""
 
     def find(self, names: Collection[bytes], folder: Folder) -> Collection[bytes]:
-        """Return which files of a folder are to be judged one by one."""
+        """Return the files of a folder that must be judged one by one."""
         if not self._expressions:
             self._left -= len(names)
             if self._left > 0:
@@ -305,16 +305,16 @@ class Sieve:
         inside, opened = set[bytes](), list[tuple[int, bytes]]()
         for rule, skip in ((rule, skip) for rules, skip in self._chain for rule in rules.rules):
             if rule.negated or rule.only_folders:
-                continue  # it leaves out no file
+                continue  # leaves out no file
             if not rule.by_name and (lead := _open_below(rule)) is not None:
                 opened.append((skip, lead))
                 continue
             head, tail, middle = _parts(rule.pattern if rule.by_name else rule.pattern.rpartition(b"/")[2])
             if tail is None:
                 whole.add((*head, _END))
-            elif _is_telling(head):
+            elif _has_literal(head):
                 begin.add(head)
-            elif _is_telling(tail):
+            elif _has_literal(tail):
                 end.add(tail)
             elif middle:
                 inside.add(middle)
@@ -325,7 +325,7 @@ class Sieve:
 
 
 class _Expressions:
-    """What finds names in a text of many, each between slashes: by how they begin, how they end, what is in them."""
+    """Regular expressions that find names in a text of many, separated by slashes: by prefix, by ending, by a part."""
 
     __slots__ = ("_backward", "_forward", "_inside")
 
@@ -336,7 +336,7 @@ class _Expressions:
         self._inside = re.compile(b"|".join(parts)) if parts else None
 
     def fit(self, text: bytes, backwards: bytes) -> bool:
-        """Whether there is anything to find; mostly there is not."""
+        """Whether any name matches; mostly none does."""
         return (
             (self._forward is not None and self._forward.search(text) is not None)
             or (self._backward is not None and self._backward.search(backwards) is not None)
@@ -344,7 +344,7 @@ class _Expressions:
         )
 
     def find(self, written: bytes, text: bytes, backwards: bytes) -> Iterator[bytes]:
-        """Yield the names, as written, that were found in the text in lower case, or in that read backwards."""
+        """Yield the names, as `written`, that match in the text in lower case or in its reverse."""
         if self._forward:
             for found in self._forward.finditer(text):
                 begin = found.start() + 1
@@ -370,24 +370,24 @@ def _letters(text: bytes) -> Tokens:
 
 
 def _open_below(rule: Rule) -> bytes | None:
-    """Return the folder below which a rule for paths may fit any name; None where it spells the last name out."""
+    """Return the folder below which a rule with a slash may match any name; None if it spells out the last name."""
     pattern = rule.pattern.removeprefix(b"/")
     last = pattern.rpartition(b"/")[2]
-    # `a**/b` finds `ab` too.
+    # `a**/b` matches `ab` too.
     if last and literal_length(last) == len(last) and _UNBOUNDED.search(pattern) is None:
         return None
     return pattern[: literal_length(pattern)].rpartition(b"/")[0]
 
 
 def _parts(pattern: bytes) -> tuple[Tokens, Tokens | None, bytes]:
-    """Return what comes before the first star, what after the last (None: there is no star), and a part between."""
+    """Return the parts of a pattern before its first star and after its last (None: no star), and one in between."""
     pieces = list(_pieces(pattern.lower()))
     middle = max((_plain(piece) for piece in pieces[1:-1]), key=len, default=b"")
     return pieces[0], pieces[-1] if len(pieces) > 1 else None, middle
 
 
 def _pieces(pattern: bytes) -> Iterator[Tokens]:
-    """Yield the parts between stars; a class that is not simple, with all that follows, counts as one."""
+    """Yield the parts between stars; a class that is not simple counts as a star, with all that follows it."""
     piece: list[bytes] = []
     for escaped, plain_class, one, star, odd, letter in _TOKENS.findall(pattern):
         if star or odd:
@@ -399,11 +399,11 @@ def _pieces(pattern: bytes) -> Iterator[Tokens]:
 
 
 def _plain(piece: Tokens) -> bytes:
-    """Return the letters of a part if it has nothing else."""
+    """Return the text of a part if it has no wildcards."""
     return b"" if any(each.endswith(b"]") for each in piece) else b"".join(each[-1:] for each in piece)
 
 
-def _is_telling(piece: Tokens) -> bool:
+def _has_literal(piece: Tokens) -> bool:
     return any(each != _ANY for each in piece)
 
 
@@ -413,7 +413,7 @@ def _compile(found: Iterable[Tokens]) -> re.Pattern[bytes] | None:
 
 
 def _tree(found: Sequence[Tokens]) -> bytes:
-    """Return one expression for all: what begins alike is compared once."""
+    """Combine sequences of tokens into one expression that shares common prefixes."""
     if not found or not all(found):
         return b""
     heads: dict[bytes, list[Tokens]] = {}

@@ -1,9 +1,9 @@
-"""Globs a caller gives, and the files they match.
+"""The globs of callers, and the files they match.
 
-`Glob` is git's `:(glob)` pathspecs, and braces beside them: `*`, `?` and classes stop at `/`; `**/` is any number of
-folders; a pattern that names a folder stands for all that is in it; `{a,b}` stands for each of its parts, nested ones
-too, and `\\{` is a brace. A leading `./` means nothing. `Listing` finds what one matches, newest first. `FileFilter` is
-`rg`'s `--glob` and `--type`, read here so that every way of searching agrees.
+`Glob` is git's `:(glob)` pathspec with braces: `*`, `?` and classes do not match `/`; `**/` is any number of folders; a
+pattern that names a folder matches everything in it; `{a,b}` is one of its parts, nested ones too, and `\\{` a brace. A
+leading `./` is ignored. `Listing` finds the matching files, newest first. `FileFilter` is `rg`'s `--glob` and `--type`,
+implemented here so that every way of searching agrees.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from surehand.search.gitignore import Rules
 from surehand.search.walk import FolderMemory, Walk
 
 ALTERNATIVES_LIMIT: Final = 1000
-"""How many plain patterns one pattern with braces may stand for."""
+"""Plain patterns that a pattern with braces may expand to."""
 LENGTH_LIMIT: Final = 4096
 _EVERYTHING: Final = ((b"**/*",), (b"**",))
 
@@ -33,13 +33,13 @@ _EXTENDED: Final = lazy_pattern(r"(?<!\\)[@!+*?]\([^()]*\)")
 
 
 def explain_extended(pattern: str | None) -> str:
-    """Say of a pattern of bash's `extglob`, which found nothing, that it is read as plain text here; else nothing."""
+    """Return a hint if a pattern that found nothing uses bash's `extglob`, which is read as plain text."""
     found = _EXTENDED.search(pattern or "")
     return f"; {found[0]} is read as plain text, {{a,b}} stands for one of several" if found else ""
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the plain patterns that a pattern with braces stands for, in order; `{a}` stands for `a`."""
+    """Expand the braces of a pattern to plain patterns, in order; `{a}` is `a`."""
     if len(pattern) > LENGTH_LIMIT:
         raise ToolFailure(f"the pattern has {len(pattern)} characters; at most {LENGTH_LIMIT}", code="invalid_args")
     done: list[str] = []
@@ -62,7 +62,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _first_group(text: str) -> tuple[int, list[str], int] | None:
-    """Return begin, options and end of the first `{...,...}`; None when there is none (unclosed, or empty)."""
+    """Return begin, options and end of the first `{...,...}`; None if there is none (unclosed, or empty)."""
     at = 0
     while at < len(text):
         if text[at] == "\\":
@@ -100,7 +100,7 @@ def _options(text: str, begin: int) -> tuple[list[str], int] | None:
 
 
 def _class_end(text: str, begin: int) -> int:
-    """Return the place after the `]` of a class, or 0 when it is not closed: a comma in a class divides nothing."""
+    """Return the index after the `]` of a class, or 0 if it is not closed; commas inside separate nothing."""
     at = begin + 1
     at += text[at : at + 1] in ("!", "^")
     end = text.find("]", at + 1)
@@ -109,35 +109,35 @@ def _class_end(text: str, begin: int) -> int:
 
 @frozen
 class Glob:
-    """A compiled pattern; paths are compared relative to the folder it was given for, as bytes."""
+    """A compiled pattern; matches paths (bytes) relative to the folder it was given for."""
 
     alternatives: tuple[bytes, ...]
     expression: re.Pattern[bytes]
     depth: int | None
-    """How many folders deep a wildcard can match, or None when at any depth."""
+    """How many folders deep a wildcard can match; None: at any depth."""
 
     def enters(self, folder: bytes) -> bool:
-        """Return whether a match can lie below `folder` (a path from the start, not empty)."""
+        """Whether a match can lie below `folder` (a relative path, not empty)."""
         if self.depth is None or folder.count(b"/") < self.depth:
             return True
         return any(folder == each or folder.startswith(each.rstrip(b"/") + b"/") for each in self.alternatives)
 
     @property
     def start(self) -> bytes:
-        """The folder, as far as it is spelled out, that holds every match; empty for the start itself."""
+        """The deepest folder known to contain every match; empty if that is the searched folder itself."""
         folders = [each[: literal_length(each)].rpartition(b"/")[0] for each in self.alternatives]
         return os.path.commonpath(folders) if all(folders) else b""
 
     def matches(self, path: bytes) -> bool:
-        """Return whether a path matches."""
+        """Whether a path matches."""
         folder, slash, name = path.rpartition(b"/")
         return bool(self.choose(folder + slash, [name]))
 
     @property
     def choose(self) -> Callable[[bytes, Sequence[bytes]], Sequence[bytes]]:
-        """What returns the names in a folder (its path with a slash, or empty) that match.
+        """A function that selects the matching ones among the names in a folder (path with a slash, or empty).
 
-        For the commonest patterns of all, `**/*` and `**/*.py`, it looks at most at the ends of names.
+        For the commonest patterns, `**/*` and `**/*.py`, it compares at most the ends of names.
         """
         if self.alternatives in _EVERYTHING:
             return lambda folder, names: names
@@ -151,7 +151,7 @@ class Glob:
 
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str) -> Glob:
-    """Compile a pattern relative to some folder; raise ToolFailure for one that leaves it."""
+    """Compile a pattern; raise ToolFailure if it leaves the searched folder."""
     plain = tuple(_relative(each) for each in expand(pattern))
     found = [each for each in map(pathspec_expression, plain) if each is not None]
     return Glob(plain, re.compile(b"|".join(found) if found else b"(?!)", re.DOTALL), _depth(plain))
@@ -178,7 +178,7 @@ def _relative(pattern: str) -> bytes:
 
 
 def pathspec_expression(pattern: bytes) -> bytes | None:
-    """Return the expression of one `:(glob)` pathspec; what it spells out exactly also stands for all below it."""
+    """Return the regular expression of a `:(glob)` pathspec; a path spelled out exactly also matches all below it."""
     literal = literal_length(pattern)
     below = re.escape(pattern) + (b".*" if not pattern or pattern.endswith(b"/") else b"(?:/.*)?")
     if literal == len(pattern):
@@ -189,9 +189,9 @@ def pathspec_expression(pattern: bytes) -> bytes | None:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """Divide a pattern that may be absolute or begin with `..` into the folder it spells out and the pattern below.
+    """Split a pattern that is absolute or contains `..` into the folder it spells out and the pattern below.
 
-    `/etc/**` gives `/etc` and `**`, `../a/*.py` gives `../a` and `*.py`; any other pattern comes back whole.
+    `/etc/**` gives `/etc` and `**`, `../a/*.py` gives `../a` and `*.py`; any other pattern is returned whole.
     """
     if not pattern.startswith("/") and ".." not in pattern.split("/"):
         return "", pattern
@@ -211,11 +211,11 @@ _INCOMPLETE: Final = {"[": "a `[` that is not closed", "\\": "a backslash at its
 
 @frozen
 class FileFilter:
-    """Files that fit a glob (or do not fit a negated one) and are of a type; paths are from the searched folder.
+    """Filters files by a glob and a type; paths are relative to the searched folder.
 
     A glob is read like a line of an ignore file, with braces: without a slash it is compared with the name at any
-    depth, with one it counts from the session's directory, `!` leaves out. Ignored files stay ignored whatever the glob
-    says.
+    depth, with one it is relative to the session's directory, and `!` excludes. Ignored files stay ignored whatever the
+    glob says.
     """
 
     prefix: bytes = b""
@@ -224,7 +224,7 @@ class FileFilter:
     unwanted: Rules | None = None
     of_type: Rules | None = None
     narrow: list[str] = field(default_factory=list[str])
-    """Options that make `rg` leave out the same files early."""
+    """Options that make `rg` skip the same files."""
 
     def keeps(self, path: bytes) -> bool:
         """Whether a file is searched."""
@@ -237,7 +237,7 @@ class FileFilter:
         return self.unwanted is None or not self._refused(full)
 
     def _refused(self, path: bytes) -> bool:
-        """A negated glob refuses a file by its own name or by that of a folder above it, below the searched one."""
+        """Whether a negated glob excludes a file or a folder above it, up to the searched one."""
         assert self.unwanted is not None
         at = path.find(b"/", len(self.prefix))
         while at >= 0:
@@ -266,7 +266,7 @@ def file_filter(glob: str | None, type_name: str | None, prefix: bytes = b"") ->
 
 
 def _alternatives(glob: str) -> list[str]:
-    """Return the plain patterns of a glob; a slash anywhere in it makes each of them count from the directory."""
+    """Return the plain patterns of a glob; a slash anywhere in it anchors each of them to the session's directory."""
     if problem := _problem(glob):
         hint = "Put a backslash before a character that is meant literally."
         raise ToolFailure(f"the glob {glob!r} has {problem}", code="invalid_args", hint=hint)
@@ -275,7 +275,7 @@ def _alternatives(glob: str) -> list[str]:
 
 
 def _problem(glob: str) -> str:
-    """Return what makes a glob unreadable (a bracket without its partner, a range that ends too early), or nothing."""
+    """Return why a glob is invalid (an unbalanced bracket, a reversed range), or nothing."""
     if not glob:
         return "nothing behind its `!`"
     depth = 0
@@ -292,7 +292,7 @@ def _problem(glob: str) -> str:
 
 
 def _rules(patterns: list[str], source: str) -> Rules:
-    """Return patterns as rules; what is special only at the beginning of a line is made plain."""
+    """Compile patterns to rules; escapes characters that are special only at the beginning of a line."""
     lines = ("\\" + each if each.startswith(("!", "#")) else each for each in patterns)
     return Rules(b"\n".join(map(os.fsencode, lines)), source)
 
@@ -318,15 +318,15 @@ def _type_patterns(name: str) -> list[str]:
 
 
 Hit: TypeAlias = tuple[int, bytes, int]
-"""A file: minus the time of its last change (ns), its path from the root, its size."""
+"""A file: its negated mtime (ns), its path from the root, its size. Sorts newest first."""
 
 
 @frozen
 class Listing:
-    """One listing below `walk.root`; `hits` blocks, and ends early when `stop` is set.
+    """One listing below `walk.root`; `hits` blocks, and returns early if `stop` is set.
 
-    The tree is walked in this process. `rg --files` would walk on all cores, but the order needs a look at every hit,
-    which takes longer than the walk, and it knows neither links nor all of git's rules.
+    The tree is walked in this process. `rg --files` would walk on all cores, but sorting by time needs a stat of every
+    hit, which takes longer than the walk, and it knows neither links nor all of git's rules.
     """
 
     walk: Walk
@@ -334,13 +334,13 @@ class Listing:
     stop: ripgrep.Stop = field(default_factory=ripgrep.Stop)
 
     def hits(self, limit: int) -> tuple[list[Hit], int]:
-        """Return the files and links that match, newest first, then by path, as many as asked for, and their number."""
+        """Return the first `limit` files and links that match, newest first, then by path, and the number of all."""
         found = _Columns()
         choose = self.glob.choose
         for prefix, names, folder in self._walk().folders():
             if self.stop.wanted:
                 break
-            found.look(prefix, choose(prefix, names), folder)
+            found.add(prefix, choose(prefix, names), folder)
         return found.newest(limit), len(found.times)
 
     def _walk(self) -> Walk:
@@ -352,17 +352,17 @@ class Listing:
         return replace_values(walk, enters=self._enters(), memory=_LISTED if remembers else None)
 
     def _enters(self) -> Callable[[bytes], bool] | None:
-        """Return which folders can hold a match; None: every one."""
+        """Return a test whether a folder can contain a match; None if each can."""
         start, depth = self.glob.start, self.glob.depth
         if not start and depth is None:
             return None
         below, enters = start + b"/", self.glob.enters
 
-        def leads_there(folder: bytes) -> bool:
-            on_the_way = not start or below.startswith(folder + b"/") or folder.startswith(below)
-            return on_the_way and enters(folder)
+        def can_contain_match(folder: bytes) -> bool:
+            is_on_path = not start or below.startswith(folder + b"/") or folder.startswith(below)
+            return is_on_path and enters(folder)
 
-        return leads_there
+        return can_contain_match
 
 
 _LISTED: Final = FolderMemory()
@@ -370,7 +370,7 @@ _LISTED: Final = FolderMemory()
 
 
 class _Columns:
-    """The hits in columns: a tuple for each of very many would keep the garbage collector busy."""
+    """The hits, in columns: the garbage collector would traverse a tuple for each of very many."""
 
     __slots__ = ("folders", "names", "sizes", "times")
 
@@ -380,8 +380,8 @@ class _Columns:
         self.names: list[bytes] = []
         self.sizes: list[int] = []
 
-    def look(self, prefix: bytes, names: Sequence[bytes], folder: int) -> None:
-        """Add the hits in one open folder."""
+    def add(self, prefix: bytes, names: Sequence[bytes], folder: int) -> None:
+        """Add the files of an open folder, each with its time and size."""
         lstat, times, sizes = os.lstat, self.times, self.sizes
         gone: set[bytes] = set()
         for name in names:
@@ -397,7 +397,7 @@ class _Columns:
         self.folders += [prefix] * len(there)
 
     def newest(self, limit: int) -> list[Hit]:
-        """Return the first hits in order; only what can be among them is put in order."""
+        """Return the newest hits, sorted; hits that cannot be among them are not sorted."""
         times = self.times
         oldest = sorted(times)[-limit] if 0 < limit < len(times) else None
         chosen = range(len(times)) if oldest is None else [at for at, time in enumerate(times) if time >= oldest]

