@@ -1,4 +1,4 @@
-"""A command as a sandbox runs it: what is started, its run, how it ended, and what the system can enforce on it."""
+"""A command in a sandbox: what is started, its run, how it ended, and what the system can enforce on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_ARGUMENT: Final = 100_000
 SCRIPT: Final = "/dev/fd/10"
 """Where a command finds its script."""
 NO_LAYER: Final = "the system could not lay a copy over the workspace: "
-"""How the reason begins for which a dry run never ran."""
+"""How `Ended.stopped` begins for a dry run that never ran."""
 
 Feed = Callable[[bytes], None]
 
@@ -41,7 +41,7 @@ class Command:
 
 @frozen
 class Ended:
-    """How a run came to its end. `stopped` is why we ended it: `timeout`, `cancelled`, or a broken limit in words."""
+    """How a run ended. `stopped` is why we ended it: `timeout`, `cancelled`, or a sentence on an exceeded limit."""
 
     exit_code: int
     signal: int = 0
@@ -49,10 +49,10 @@ class Ended:
     max_rss: int = 0
     wall_s: float = 0.0
     left_behind: int = 0
-    """Processes it had left running, which ended with it; at least so many where they cannot be counted."""
+    """Processes it left running, which were killed; a lower bound where they cannot be counted."""
     stopped: str = ""
     waiting: str = ""
-    """The program that waited for somebody to type when it ended."""
+    """The program that waited for input when it ended."""
     change_log: Mapping[str, Any] | None = None
 
     def usage(self) -> dict[str, Any]:
@@ -83,12 +83,12 @@ class Abilities:
 
     @property
     def enough(self) -> bool:
-        """Whether writes can be confined and the network cut, the least a sandbox must do."""
+        """Whether writes can be confined and the network blocked, the minimum for a sandbox."""
         return self.private_view or (self.landlock > 0 and self.seccomp) or bool(self.other_mechanism)
 
 
 def start_failure(path: str, number: int) -> str:
-    """Say why a command could not start, from the path and the error the kernel named."""
+    """Format why a command could not start, from the path and the errno of the failed call."""
     return f"it could not start: {path + ': ' if path else ''}{os.strerror(number)}"
 
 
@@ -97,36 +97,36 @@ def bash() -> str:
     for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
         if os.access(path, os.X_OK):
             return path
-    import shutil  # needed on few systems, and larger than all of this
+    import shutil  # lazy: shutil, 3 ms; few systems have bash elsewhere
 
     if found := shutil.which("bash"):
         return found
     raise ToolFailure("there is no bash on this machine", code="tool_unavailable", hint="Install bash.")
 
 
-# One run of a command, as every sandbox has it: its output as it comes, its end, and how to bring that about.
+# One run of a command, in any sandbox: reading its output, waiting for its end, ending it.
 
 TERM, KILL = 15, 9
 _PIPE: Final = 1 << 20
 _F_SETPIPE_SZ: Final = 1031
 _MUCH: Final = 1 << 18
-"""Bytes after which a stream counts as a flood: it gets a larger pipe, and is looked at when that has filled."""
+"""Bytes after which a stream counts as a flood: it gets a larger pipe, which is read at intervals."""
 _PAUSE_S: Final = 0.001
-_FIRST_LOOK_S: Final = 0.004
-"""How long what a command prints first waits in its pipe."""
+_FIRST_READ_S: Final = 0.004
+"""When a pipe is first polled; most commands have ended by then, and their output is read at once."""
 
 
 class CommandRun:
-    """One command under way; a sandbox says how it is signalled, and calls `set_ended` when it has ended."""
+    """A running command. A sandbox implements `signal`, and calls `set_ended` when the command has ended."""
 
     def __init__(self) -> None:
         import asyncio  # lazy: asyncio, 30 ms; who lists tools runs no command
 
         self.stopped = ""
         self.waiting = ""
-        """The program that waits for somebody to type, while one does."""
+        """The program that waits for input, while one does."""
         self.told_waiting: Callable[[str], None] | None = None
-        """Called with its name when one begins to."""
+        """Called with its name when one begins to wait."""
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
         self._taken: dict[int, int] = {}
@@ -135,15 +135,15 @@ class CommandRun:
         self._timers: list[asyncio.TimerHandle] = []
 
     def signal(self, number: int) -> None:
-        """Send the command and all it started a signal."""
+        """Signal the command and all its processes."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End it by the strongest means there are."""
+        """Kill it by the strongest means there are."""
         self.signal(KILL)
 
-    def let_go(self) -> None:
-        """Close our copies of what was handed over to the command."""
+    def close_handed_over(self) -> None:
+        """Close our copies of the descriptors handed over to the command."""
 
     @property
     def ended(self) -> Ended | None:
@@ -152,11 +152,11 @@ class CommandRun:
 
     @property
     def wall_s(self) -> float:
-        """How long it has been under way."""
+        """Seconds since it was started."""
         return time.monotonic() - self._began
 
     async def finish(self, timeout_s: float | None = None) -> Ended:
-        """Wait for the end; at the time-out, or when cancelled, bring it about."""
+        """Wait until it has ended; on timeout or cancellation, end it."""
         import asyncio  # lazy: asyncio, 30 ms
 
         if timeout_s is not None:
@@ -170,12 +170,12 @@ class CommandRun:
             try:
                 await asyncio.shield(self._ended)
             except asyncio.CancelledError:
-                self.signal(KILL)  # whoever waits wants no grace at all
+                self.signal(KILL)  # cancelled again: no grace period
                 raise
             raise
 
     def stop(self, why: str, grace_s: float = TERM_S) -> None:
-        """Begin to end it: SIGTERM, then SIGKILL, then whatever is stronger."""
+        """Start ending it: SIGTERM, after `grace_s` SIGKILL, then `kill`."""
         if self.stopped or self._ended.done():
             return
         self.stopped = why
@@ -185,38 +185,37 @@ class CommandRun:
         self._timers.append(self._loop.call_later(grace_s + KILL_S / 2, self.kill))
 
     def fail(self, why: str) -> None:
-        """End it without an exit code, because of `why`."""
+        """Set it ended without an exit code, with `why` as the reason."""
         if not self._ended.done():
             self.set_ended(Ended(exit_code=-1, wall_s=self.wall_s, stopped=self.stopped or why))
 
     def set_ended(self, ended: Ended) -> None:
-        """Take the rest of its output, close what is open, and tell who waits how it ended."""
+        """Read the rest of its output, close all descriptors, and resolve `finish`."""
         for timer in self._timers:
             timer.cancel()
-        self.let_go()
+        self.close_handed_over()
         self.drain()
         for reader in list(self._feeds):
-            self._forget(reader)
+            self._close_reader(reader)
         if not self._ended.done():
             self._ended.set_result(ended)
 
     def open_pipe(self, feed: Feed) -> int:
-        """Return the end of a new pipe that the command prints to; what comes goes to the feed."""
+        """Open a pipe; return its writing end. What is written there goes to the feed."""
         reader, writer = os.pipe()
         self._feeds[reader], self._taken[reader] = feed, 0
         os.set_blocking(reader, False)
-        # Most commands have ended by then, and what they printed is taken at once: three turns of the loop less.
-        self._timers.append(self._loop.call_later(_FIRST_LOOK_S, self._resume, reader))
+        self._timers.append(self._loop.call_later(_FIRST_READ_S, self._resume, reader))
         return writer
 
     def drain(self) -> None:
-        """Take everything that has been printed so far."""
+        """Read everything that has been printed so far."""
         for reader in list(self._feeds):
             while reader in self._feeds and self._read(reader):
                 pass
 
     def _read(self, reader: int) -> bool:
-        """Take what is there to read; False when there is nothing."""
+        """Read once from a pipe; False if there is nothing to read."""
         try:
             data = os.read(reader, _PIPE)
         except BlockingIOError:
@@ -224,7 +223,7 @@ class CommandRun:
         except OSError:
             data = b""
         if not data:
-            self._forget(reader)
+            self._close_reader(reader)
             return False
         self._feeds[reader](data)
         if self._taken[reader] < _MUCH:
@@ -236,7 +235,7 @@ class CommandRun:
         return True
 
     def _pause(self, reader: int) -> None:
-        """Look away for a moment: taking a flood page by page costs more than what it is made of."""
+        """Stop polling for a moment: reading a flood page by page costs more than producing it."""
         self._loop.remove_reader(reader)
         self._loop.call_later(_PAUSE_S, self._resume, reader)
 
@@ -244,15 +243,15 @@ class CommandRun:
         if reader in self._feeds:
             self._loop.add_reader(reader, self._read, reader)
 
-    def _forget(self, reader: int) -> None:
+    def _close_reader(self, reader: int) -> None:
         if self._feeds.pop(reader, None) is not None:
             self._loop.remove_reader(reader)
             os.close(reader)
 
 
 def _widen(reader: int) -> None:
-    """Give a pipe that fills up more room: fewer turns for the same bytes."""
+    """Enlarge the buffer of a pipe, so that the same bytes take fewer reads."""
     try:
         fcntl.fcntl(reader, _F_SETPIPE_SZ, _PIPE)
     except OSError:
-        pass  # the user's pipes have all the room they may have, or the system knows no such thing
+        pass  # the user's pipes have reached their limit, or the system has no such call

@@ -1,8 +1,8 @@
-"""None, the sandbox that is not there: commands as plain processes, for systems that have nothing to contain them with.
+"""None: no sandbox, commands as plain processes, for systems that cannot contain them.
 
-Each has a session and a process group of its own. It gets its time, its output is taken as it comes, and its group ends
-with it, however it ends. What cannot be had here: nothing keeps it from files or the network, what it changes is not
-written down, and a program that leaves the group (`setsid`), or a Surehand that is killed, leaves processes behind.
+Each command has a session and a process group of its own, which is killed when it ends or at its timeout. Nothing keeps
+it from files or the network, its changes are not recorded, and processes stay behind that leave the group (`setsid`) or
+whose Surehand is killed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PlainSandbox:
         self._why_not = why
 
     async def start(self, profile: SandboxProfile) -> PlainRunner:
-        """Return a runner; raise SandboxFailure for a profile that is to contain something."""
+        """Return a runner; raise SandboxFailure for a profile that contains commands."""
         if profile.contained:
             raise SandboxFailure(f"nothing here contains a command: {self._why_not}")
         return PlainRunner(profile)
@@ -65,7 +65,7 @@ class PlainSandbox:
 
 
 class PlainRunner:
-    """The commands of one session, each in a process group of its own."""
+    """Runs the commands of one session, each in a process group of its own."""
 
     kind = "none"
     pid = 0
@@ -113,32 +113,32 @@ class PlainRunner:
 
 
 class PlainRun(CommandRun):
-    """One command under way: the leader of a process group, and a thread that waits for it."""
+    """A running command: the leader of a process group, and a thread that waits for it."""
 
     def __init__(self, command: Command, stdout: Feed, stderr: Feed) -> None:
         super().__init__()
         self._pid = 0
-        self._given: list[int] = []
+        self._handed_over: list[int] = []
         try:
             for feed in (stdout, stderr):
-                self._given.append(self.open_pipe(feed))
+                self._handed_over.append(self.open_pipe(feed))
             process = self._start(command)
         except OSError as problem:
             path = problem.filename if isinstance(problem.filename, str) else ""
             self.fail(start_failure(path, problem.errno or 0))
             return
         finally:
-            self.let_go()
+            self.close_handed_over()
         self._pid = process.pid
         threading.Thread(target=self._wait, args=(process,), name="wait for a command", daemon=True).start()
 
     def _start(self, command: Command) -> subprocess.Popen[bytes]:
         argv, passed = list(command.argv), ()
         if command.script is not None:
-            passed = (_file_of(command.script),)
-            self._given.append(passed[0])
-            argv = _at_ten(argv, passed[0])
-        out, err = self._given[:2]
+            passed = (_open_file_with(command.script),)
+            self._handed_over.append(passed[0])
+            argv = _move_to_script_number(argv, passed[0])
+        out, err = self._handed_over[:2]
         return subprocess.Popen(
             argv,
             cwd=command.cwd,
@@ -150,24 +150,24 @@ class PlainRun(CommandRun):
             start_new_session=True,
         )
 
-    def let_go(self) -> None:
-        """Close our copies of what was handed over: held here, they would keep the command's pipes open."""
-        for descriptor in self._given:
+    def close_handed_over(self) -> None:
+        """Close our copies of what was handed over: open here, they would keep the command's pipes open."""
+        for descriptor in self._handed_over:
             os.close(descriptor)
-        self._given = []
+        self._handed_over = []
 
     def signal(self, number: int) -> None:
-        """Send the whole group a signal."""
+        """Signal the whole process group."""
         if self._pid and not self._ended.done():
             _signal_group(self._pid, number)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of the command, end the rest of its group, and tell; runs in a thread."""
+        """Wait for the end of the command, kill the rest of its group, and report; runs in a thread."""
         try:
             _, status, usage = os.wait4(process.pid, 0)
-        except ChildProcessError:  # somebody in this process waits for every child there is
+        except ChildProcessError:  # other code in this process reaps every child
             status, usage = -1, None
-        self._pid = 0  # its number may be somebody else's soon
+        self._pid = 0  # the number may be reused
         left = _signal_group(process.pid, KILL)
         process.returncode = os.waitstatus_to_exitcode(status) if status >= 0 else -1
         number = max(-process.returncode, 0) if status >= 0 else 0
@@ -181,11 +181,11 @@ class PlainRun(CommandRun):
             stopped="" if usage else "its end was not seen",
         )
         try:
-            self._loop.call_soon_threadsafe(self._tell, ended)
+            self._loop.call_soon_threadsafe(self._note_end, ended)
         except RuntimeError:
             pass  # the loop is closed: nobody waits any more
 
-    def _tell(self, ended: Ended) -> None:
+    def _note_end(self, ended: Ended) -> None:
         self.set_ended(replace(ended, stopped=self.stopped or ended.stopped))
 
 
@@ -193,21 +193,21 @@ def _signal_group(leader: int, number: int) -> bool:
     """Signal a process group; False when nobody is in it any more."""
     try:
         os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):  # macOS says the second of a group of dead ones
+    except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
         return False
     return True
 
 
-def _file_of(content: bytes) -> int:
-    """Return a descriptor of a file without a name that has this content."""
+def _open_file_with(content: bytes) -> int:
+    """Return the descriptor of an unnamed file with this content."""
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
         return os.dup(file.fileno())
 
 
-def _at_ten(argv: Sequence[str], descriptor: int) -> list[str]:
-    """Return a command that finds a descriptor as its number ten, where the script is expected; a shell moves it."""
+def _move_to_script_number(argv: Sequence[str], descriptor: int) -> list[str]:
+    """Return the command with a shell before it that moves the descriptor to the number of `SCRIPT`."""
     number = SCRIPT.rpartition("/")[2]
     moved = f'exec "$@" {number}<&{descriptor}' + (f" {descriptor}<&-" if str(descriptor) != number else "")
     return [bash(), "-c", moved, "bash", *argv]

@@ -1,23 +1,23 @@
-"""The protocol of a sandbox: who runs commands, whatever the system has to contain them with.
+"""The protocol of a sandbox: runs commands, whatever the system can contain them with.
 
     sandbox = choose()
     runner = await sandbox.start(profile)
     run = runner.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)
     ended = await run.finish(timeout_s=120)
 
-Two implement it: `linux` enforces a profile and writes down what a command changes; `none` starts a process and ends
-its group, on every system that has a shell. A third is three classes (`Sandbox`, `Runner`,
-`Run`; `CommandRun` has what all runs share) and a line in `choose`. It adds the words of its refusals to `denials.py`,
-its system's folders to `profile.py`, and says what it can in `Abilities`, where the program takes
+There are two: `linux` enforces a profile and records what a command changes; `none` starts a process and kills its
+group, on every system that has a shell. A third needs three classes (`Sandbox`, `Runner`, `Run`; `CommandRun` has what
+all runs share) and a line in `choose`. It adds its error messages to `denials.py`, its system's folders to
+`profile.py`, and states what it can do in `Abilities`, of which Surehand takes
 
-- `private_view` for: secrets are hidden, read-only paths stay so, and a dry run may stand in the workspace's place,
-- `seccomp` for: what a command changes is recorded (else the runner's `records` is False),
-- `other_mechanism` for: this mechanism confines writes and blocks the network,
-- `overlay` for: a dry run needs no copy.
+- `private_view` to mean: secrets are hidden, read-only paths stay so, a dry run may take the workspace's place,
+- `seccomp` to mean: what a command changes is recorded (else the runner's `records` is False),
+- `other_mechanism` to mean: this mechanism confines writes and blocks the network,
+- `overlay` to mean: a dry run needs no copy.
 
-`keeps_shell` is False unless a shell can live on between calls as the client of `linux` keeps one. A runner that
-contains takes `descriptors` (MCP servers and process tools use them) and ignores a `change_log` it cannot write; one
-that `records` offers `begin_change_log`; its `pid` is 0 unless `commands.leftovers` knows its system.
+`keeps_shell` is False unless a shell can stay open between calls, as with `linux`. A runner that contains commands
+takes `descriptors` (MCP servers and process tools use them) and ignores a `change_log` it cannot write; one that
+`records` offers `begin_change_log`; its `pid` is 0 unless `commands.leftovers` knows its system.
 
 What it does and does not cover is reported by `list_uncovered`, `in_force` and `describe_weakness` of
 `commands/session.py` and by `_ATTEMPTS` and `_MEMORY` of `cli/doctor.py`, and described in docs/sandbox.md,
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from surehand.sandbox.profile import SandboxProfile
 
 PLATFORM = sys.platform
-"""The system we are on, in Python's word; a test puts another one here."""
+"""The system's name in Python; tests replace it."""
 
 
 class Run(Protocol):
-    """One command under way. It ends when its command ends, and with it what that left behind."""
+    """A running command. It ends when the command ends; processes that are left are killed."""
 
     told_waiting: Callable[[str], None] | None
-    """Called with the name of a program that begins to wait for somebody to type, where that can be seen."""
+    """Called with the name of a program that begins to wait for input, where that can be detected."""
 
     @property
     def stopped(self) -> str:
-        """Why it was ended, once somebody has ended it."""
+        """Why it was ended; empty while nobody has ended it."""
         ...
 
     @property
     def waiting(self) -> str:
-        """The program that waits for somebody to type, while one does."""
+        """The program that waits for input, while one does."""
         ...
 
     @property
@@ -61,16 +61,16 @@ class Run(Protocol):
         ...
 
     async def finish(self, timeout_s: float | None = None) -> Ended:
-        """Wait for the end; at the time-out, or when cancelled, bring it about."""
+        """Wait until it has ended; on timeout or cancellation, end it."""
         ...
 
     def stop(self, why: str, grace_s: float = ...) -> None:
-        """Begin to end it: SIGTERM first, then SIGKILL."""
+        """Start ending it: SIGTERM first, then SIGKILL."""
         ...
 
 
 class Runner(Protocol):
-    """What runs the commands of one profile."""
+    """Runs the commands of one profile."""
 
     @property
     def kind(self) -> str:
@@ -79,7 +79,7 @@ class Runner(Protocol):
 
     @property
     def pid(self) -> int:
-        """The process that all its commands descend from; 0 where that is ourselves."""
+        """The process that all its commands descend from; 0 for this process."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class Runner(Protocol):
 
     @property
     def means(self) -> Sequence[str]:
-        """What contains its commands, as results and `doctor` name it; empty where nothing does."""
+        """Names of what contains its commands, for results and `doctor`; empty if nothing does."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class Runner(Protocol):
 
     @property
     def records(self) -> bool:
-        """Whether it can write down what a command changes, so that it can be undone."""
+        """Whether it records what a command changes, so that it can be undone."""
         ...
 
     @property
@@ -143,11 +143,11 @@ class Sandbox(Protocol):
         ...
 
     def abilities(self) -> Abilities:
-        """Return what can be expected here."""
+        """Return what can be enforced here."""
         ...
 
     def note_failure(self, why: str) -> None:
-        """Remember that the system could not do after all what it seemed to offer; later answers say so."""
+        """Note that the system could not do what it seemed to offer; `abilities` says so from then on."""
         ...
 
     async def start(self, profile: SandboxProfile) -> Runner:
@@ -155,7 +155,7 @@ class Sandbox(Protocol):
         ...
 
     def start_ahead(self) -> None:
-        """Start what the next runner needs whatever its profile will be, while a command is judged; in any thread."""
+        """Start what the next runner needs under any profile, while its command is judged; in any thread."""
         ...
 
     def end_ahead(self) -> None:

@@ -147,7 +147,7 @@ def test_what_was_started_ahead_is_the_parents_alone_after_a_fork() -> None:
 async def test_commands_at_once_find_the_supervisors_of_those_before_them(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "REST_S", 600.0)
+    monkeypatch.setattr(client, "IDLE_S", 600.0)
     await six_at_once(launcher, "first")
     before = supervisors(launcher)
     assert len(before) >= 6
@@ -155,8 +155,8 @@ async def test_commands_at_once_find_the_supervisors_of_those_before_them(
     assert supervisors(launcher) >= before
 
 
-async def test_supervisors_that_nobody_needs_are_let_go(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "REST_S", 0.01)
+async def test_supervisors_that_nobody_needs_are_ended(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "IDLE_S", 0.01)
     await six_at_once(launcher, "at-once")
     assert await eventually(lambda: len(supervisors(launcher)) == client.IDLE_SUPERVISORS, 60)
     assert (await sh(launcher, "exit 3")).ended.exit_code == 3

@@ -1,11 +1,11 @@
-"""The client of the launcher: the program's end of the talk with the launcher.
+"""The client of the launcher: starts it, and has it run commands.
 
     launcher = await Launcher.start(profile)
     run = launcher.run(Command(("/bin/bash", "-c", text), cwd, environment), stdout.feed, stderr.feed)
     ended = await run.finish(timeout_s=120)
 
-A run ends when its command ends: whatever the command left behind is ended with it, and a child that keeps the pipe
-open holds nobody up.
+A run ends when its command ends: processes the command left behind are killed, and one that keeps its output pipe open
+delays nobody.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 _MAIN: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher", "main.py")
 IDLE_SUPERVISORS: Final = 3
-"""Supervisors that are kept though no command uses them."""
+"""Idle supervisors that are kept for good."""
 MOST_IDLE_SUPERVISORS: Final = 16
-REST_S: Final = 2.0
-"""How long more of them are kept: who runs many commands at once runs the next ones with the same supervisors."""
+IDLE_S: Final = 2.0
+"""How long more idle ones are kept: after many commands at once, more are likely to follow."""
 
 
 class Launcher:
-    """A launcher process, its supervisors and the runs they carry."""
+    """A launcher process with its supervisors and runs."""
 
     kind = "linux"
     keeps_shell = True
@@ -64,11 +64,12 @@ class Launcher:
         self._control = control
         self._supervisors: set[Supervisor] = set()
         self._idle: list[Supervisor] = []
-        self._resting: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._fewest_idle = 0
-        """The fewest supervisors without a command since the last look: so many nobody has needed meanwhile."""
+        """The fewest idle supervisors since the timer began: so many have not been needed."""
         self._waiting: deque[Run] = deque()
         self._coming = 1
+        """Supervisors the launcher has been asked for; it starts the first one unasked."""
         self._dry_runs: deque[Run] = deque()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
@@ -78,46 +79,49 @@ class Launcher:
         """Start a launcher that enforces `profile`; raise SandboxFailure when this system cannot."""
         process = ahead or LauncherProcess()
         launcher = cls(process.pid, process.control, profile)
-        await launcher._introduce()
+        await launcher._send_profile()
         return launcher
 
-    async def _introduce(self) -> None:
+    async def _send_profile(self) -> None:
+        """Send the launcher its profile and wait until that is enforced."""
         os.makedirs(os.path.join(self.profile.private_dir, ".scratch"), mode=0o700, exist_ok=True)
         filters = {"seccomp": self.profile.contained and seccomp.supported()}
-        content = in_memory(marshal.dumps(self.profile.encode() | filters))
-        owner = os.pidfd_open(os.getpid())
+        profile_fd = in_memory(marshal.dumps(self.profile.encode() | filters))
+        own_pidfd = os.pidfd_open(os.getpid())
         try:
-            messages.send(self._control, ("profile",), [content, owner])
+            messages.send(self._control, ("profile",), [profile_fd, own_pidfd])
         except BrokenPipeError:
-            pass  # it ended as soon as it began: the line says so below
-        os.close(content)
-        os.close(owner)
+            pass  # it has ended already: reading from the socket reports that
+        os.close(profile_fd)
+        os.close(own_pidfd)
         self._control.setblocking(False)
-        self._loop.add_reader(self._control.fileno(), self._hear)
+        self._loop.add_reader(self._control.fileno(), self._receive)
         try:
             facts = await self._ready
         except BaseException:
             await self.close()
             raise
-        layers = {
+        means = {
             "namespaces": facts["namespaces"],
             f"landlock {facts['landlock']}": facts["landlock"],
             "seccomp": facts["seccomp"],
             "cgroup": facts["cgroup"],
         }
-        self.means = [*(name for name, there in layers.items() if there), "limits"] if self.profile.contained else ()
+        self.means = (
+            [*(name for name, in_force in means.items() if in_force), "limits"] if self.profile.contained else ()
+        )
         self.problems = facts["problems"]
 
     @property
     def records(self) -> bool:
-        """Whether what a command changes is written down: the kernel must stop it at each call that changes a file."""
+        """Whether changes of files are recorded: the kernel must report each call that changes one (seccomp)."""
         return probe.abilities().seccomp
 
     @property
     def busy(self) -> bool:
         """Whether commands are under way."""
         return bool(self._waiting or self._dry_runs) or any(
-            supervisor.run or supervisor.meant for supervisor in self._supervisors
+            supervisor.run or supervisor.next_run for supervisor in self._supervisors
         )
 
     def run(
@@ -135,7 +139,7 @@ class Launcher:
         run = Run(self.profile, command, stdout, stderr, change_log)
         if overlay is not None:
             self._dry_runs.append(run)
-            self._order(("supervisor", dict(overlay)))
+            self._send(("supervisor", dict(overlay)))
         elif self._idle:
             supervisor = self._idle.pop()
             self._fewest_idle = min(self._fewest_idle, len(self._idle))
@@ -146,116 +150,118 @@ class Launcher:
         return run
 
     def _ask_for_supervisors(self) -> None:
-        """Ask for as many supervisors as runs wait for; one that is about to be free again does not count."""
+        """Ask the launcher for a supervisor for each waiting run, however soon another one may be idle."""
         while self._coming < len(self._waiting):
             self._coming += 1
-            self._order(("supervisor", None))
+            self._send(("supervisor", None))
 
     def _assign(self, supervisor: Supervisor, run: Run) -> None:
         try:
             supervisor.give(run)
-        except OSError:  # its command-to-be was killed while it waited
+        except OSError:  # the process forked for the command was killed while it waited
             supervisor.close()
             self._supervisors.discard(supervisor)
             self._waiting.appendleft(run)
             self._ask_for_supervisors()
 
     def offer(self, supervisor: Supervisor) -> None:
-        """A supervisor is ready: give it the run that waits longest, or let it wait."""
-        if supervisor.once:
-            if supervisor.meant is None:
+        """Give a supervisor that is ready the run that has waited longest, or keep it idle."""
+        if supervisor.single_use:
+            if supervisor.next_run is None:
                 self.lose(supervisor)
             else:
-                supervisor.give(supervisor.meant)
+                supervisor.give(supervisor.next_run)
         elif self._waiting:
             self._assign(supervisor, self._waiting.popleft())
         elif len(self._idle) < MOST_IDLE_SUPERVISORS:
             self._idle.append(supervisor)
-            if len(self._idle) > IDLE_SUPERVISORS and self._resting is None:
-                self._fewest_idle = len(self._idle)
-                self._resting = self._loop.call_later(REST_S, self._rest)
+            self._start_idle_timer()
         else:
             self.lose(supervisor)
 
-    def _rest(self) -> None:
-        """Let go of the supervisors that nobody has needed for a while, but for a few."""
-        self._resting = None
+    def _start_idle_timer(self) -> None:
+        if len(self._idle) > IDLE_SUPERVISORS and self._idle_timer is None:
+            self._fewest_idle = len(self._idle)
+            self._idle_timer = self._loop.call_later(IDLE_S, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """End the supervisors that were not needed since the timer began, except for a few."""
+        self._idle_timer = None
         for supervisor in self._idle[: max(min(self._fewest_idle, len(self._idle) - IDLE_SUPERVISORS), 0)]:
             self.lose(supervisor)
-        if len(self._idle) > IDLE_SUPERVISORS:
-            self._fewest_idle = len(self._idle)
-            self._resting = self._loop.call_later(REST_S, self._rest)
+        self._start_idle_timer()
 
     def take_waiting(self) -> Run | None:
-        """Return the run that would have had the supervisor that died while it got ready: no other one is coming."""
+        """Return the waiting run for which no supervisor is coming, after one died before it was ready; else None."""
         return self._waiting.popleft() if len(self._waiting) > self._coming else None
 
     def lose(self, supervisor: Supervisor) -> None:
-        """A supervisor is gone, or not needed any more."""
+        """Forget a supervisor that is gone or not needed, and close its socket."""
         self._supervisors.discard(supervisor)
         if supervisor in self._idle:
             self._idle.remove(supervisor)
         supervisor.close()
 
     def kill(self, supervisor: Supervisor) -> None:
-        """End a supervisor, and with it every process of its call."""
-        self._order(("kill", supervisor.pid))
+        """Kill a supervisor, and with it every process of its call."""
+        self._send(("kill", supervisor.pid))
 
-    def _order(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         if self.closed:
             return
         try:
             messages.send(self._control, message)
         except OSError:
-            self._lost()
+            self._note_death()
 
-    def _hear(self) -> None:
-        """Take one message of the launcher."""
+    def _receive(self) -> None:
+        """Receive one message of the launcher and act on it."""
         try:
             received = messages.receive(self._control)
         except BlockingIOError:
             return
         match received:
             case None:
-                self._lost()
+                self._note_death()
             case ("ready", facts), _:
                 self._ready.set_result(facts)
             case ("failed", str(why)), _:
                 self._ready.set_exception(SandboxFailure(why))
-            case ("supervisor", int(pid), bool(once)), [line]:
-                self._coming -= not once
-                # They come in the order they were asked for, so that each dry run gets the one with its own layers.
-                meant = self._dry_runs.popleft() if once and self._dry_runs else None
-                self._supervisors.add(Supervisor(self, pid, line, once, meant))
+            case ("supervisor", int(pid), bool(single_use)), [socket_fd]:
+                self._coming -= not single_use
+                # They come in the order they were asked for, so each dry run gets the one with its own layers.
+                run = self._dry_runs.popleft() if single_use and self._dry_runs else None
+                self._supervisors.add(Supervisor(self, pid, socket_fd, single_use, run))
             case ("no supervisor", int(code)), _:
                 self._coming = max(self._coming - 1, 0)
-                self._refuse(f"the system could not start it: {os.strerror(code)}")
+                self._fail_waiting(f"the system could not start it: {os.strerror(code)}")
             case _:
                 pass
 
-    def _refuse(self, why: str) -> None:
+    def _fail_waiting(self, why: str) -> None:
         for queue in (self._waiting, self._dry_runs):
             while queue:
                 queue.popleft().fail(why)
 
-    def _lost(self) -> None:
-        """The launcher is gone, and with it all it ran."""
+    def _note_death(self) -> None:
+        """Fail all runs: the launcher is gone, and with it all its processes."""
         if self.closed:
             return
-        self._let_go("the process that ran it was killed")
+        self._shut_down("the process that ran it was killed")
         _reap(self.pid)
         if not self._ready.done():
             self._ready.set_exception(SandboxFailure(f"the launcher ended while it started ({sys.executable})"))
 
-    def _let_go(self, why: str) -> None:
+    def _shut_down(self, why: str) -> None:
+        """Close all sockets, and fail all runs with `why`."""
         self.closed = True
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._loop.remove_reader(self._control.fileno())
         self._control.close()
-        self._refuse(why)
+        self._fail_waiting(why)
         for supervisor in list(self._supervisors):
-            if (run := supervisor.run or supervisor.meant) is not None:
+            if (run := supervisor.run or supervisor.next_run) is not None:
                 run.fail(why)
             supervisor.close()
         self._supervisors.clear()
@@ -265,10 +271,10 @@ class Launcher:
         """End the launcher and everything it runs."""
         if self.closed:
             return
-        self._order(("bye",))  # what follows is no death of ours
+        self._send(("bye",))  # so that it does not clean up as after our death
         if self.closed:
             return
-        self._let_go("the session was closed")
+        self._shut_down("the session was closed")
         deadline = time.monotonic() + KILL_S + TERM_S
         while not _reap(self.pid):
             if time.monotonic() > deadline:
@@ -277,53 +283,56 @@ class Launcher:
 
 
 class Supervisor:
-    """The program's end of the line to a supervisor, and to the command-to-be that it has forked."""
+    """A supervisor as the client sees it: the sockets to it and to the process it has forked for the next command."""
 
-    def __init__(self, launcher: Launcher, pid: int, line: int, once: bool, meant: Run | None = None) -> None:
+    def __init__(
+        self, launcher: Launcher, pid: int, socket_fd: int, single_use: bool, next_run: Run | None = None
+    ) -> None:
         self.pid = pid
-        self.once = once
+        self.single_use = single_use
         self.run: Run | None = None
-        self.meant = meant
-        """The dry run it was made for, until that is handed over."""
+        self.next_run = next_run
+        """The dry run it was started for, until that is handed over."""
         self._launcher = launcher
-        self._line = messages.open_socket(line)
-        self._command: Any = None
+        self._socket = messages.open_socket(socket_fd)
+        self._command_socket: Any = None
         self._was_ready = False
         self._closed = False
-        self._line.setblocking(False)
+        self._socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(line, self._hear)
+        self._loop.add_reader(socket_fd, self._receive)
 
     def give(self, run: Run) -> None:
-        """Hand a run over: the change log to the supervisor, everything else to the command-to-be."""
-        self.run, self.meant = run, None
+        """Hand over a run: the change log to the supervisor, the rest to the process that becomes the command."""
+        self.run, self.next_run = run, None
         run.supervisor = self
-        if self._command is None:  # the supervisor starts it itself
-            messages.send(self._line, ("run", run.order), [*run.for_supervisor, *run.for_command])
+        if self._command_socket is None:  # the supervisor starts the command on demand
+            messages.send(self._socket, ("run", run.order), [*run.for_supervisor, *run.for_command])
         else:
-            messages.send(self._line, ("run", run.order), run.for_supervisor)
-            messages.send(self._command, run.order, run.for_command)
-            self._command.close()
-            self._command = None
-        run.handed_over()
+            messages.send(self._socket, ("run", run.order), run.for_supervisor)
+            messages.send(self._command_socket, run.order, run.for_command)
+            self._command_socket.close()
+            self._command_socket = None
+        run.note_handover()
 
-    def tell(self, message: object, descriptors: Sequence[int] = ()) -> None:
-        """Send the supervisor a message about the run under way."""
-        messages.send(self._line, message, list(descriptors))
+    def send(self, message: object, descriptors: Sequence[int] = ()) -> None:
+        """Send the supervisor a message about the current run."""
+        messages.send(self._socket, message, list(descriptors))
 
     def kill(self) -> None:
         """End the command and everything it started."""
         self._launcher.kill(self)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
+        """Receive one message of the supervisor and act on it."""
         try:
-            received = messages.receive(self._line)
+            received = messages.receive(self._socket)
         except BlockingIOError:
             return
-        run = self.run or self.meant
+        run = self.run or self.next_run
         match received:
             case ("ready",), commands:
-                self._command = messages.open_socket(commands[0]) if commands else None
+                self._command_socket = messages.open_socket(commands[0]) if commands else None
                 self._was_ready = True
                 self._launcher.offer(self)
             case ("ended", report), _:
@@ -335,13 +344,13 @@ class Supervisor:
                     run.take_answer(answer)
             case ("waiting", str(name)), _:
                 if run is not None:
-                    run.waits(name)
+                    run.note_waiting(name)
             case ("no layer", int(code)), _:
-                self.meant = None
+                self.next_run = None
                 if run is not None:
                     run.fail(NO_LAYER + os.strerror(code))
             case _:
-                self.run = self.meant = None
+                self.run = self.next_run = None
                 self._launcher.lose(self)
                 if run is None and not self._was_ready:
                     run = self._launcher.take_waiting()
@@ -349,42 +358,42 @@ class Supervisor:
                     run.fail("the process that watched over it was killed")
 
     def close(self) -> None:
-        """Close the line; the supervisor ends when it notices."""
+        """Close the socket; the supervisor then ends."""
         if self._closed:
             return
         self._closed = True
-        self._loop.remove_reader(self._line.fileno())
-        self._line.close()
-        if self._command is not None:
-            self._command.close()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        if self._command_socket is not None:
+            self._command_socket.close()
 
 
 class LauncherProcess:
-    """The process of a launcher; it waits for its profile, and ends when our end of the line is closed before that."""
+    """A launcher process that waits for its profile; it ends if its socket is closed before."""
 
     def __init__(self) -> None:
         if not sys.executable:
             raise SandboxFailure("the launcher needs the path of this Python, which is not known")
         try:
-            self.control, theirs = messages.pair()
-            self.pid = _spawn(theirs.fileno())
+            self.control, launcher_end = messages.pair()
+            self.pid = _spawn(launcher_end.fileno())
         except OSError as problem:
             raise SandboxFailure(f"the launcher could not start: {problem.strerror}") from problem
-        theirs.close()
+        launcher_end.close()
 
     async def enforce(self, profile: SandboxProfile) -> Launcher:
-        """Have it enforce `profile`; return the launcher it is from then on."""
+        """Have it enforce `profile`; return it as a launcher."""
         return await Launcher.start(profile, self)
 
     def has_ended(self) -> bool:
-        """Tell whether it is gone; then it is not asked again."""
+        """Tell whether the process has ended; reaps it, so that a later call would not know it."""
         ended = _reap(self.pid)
         if ended:
             self.control.close()
         return ended
 
     def end(self) -> None:
-        """End it; it has no profile and so nothing below it."""
+        """Kill the process; without a profile it has no children."""
         if not self.has_ended():
             self.control.close()
             os.kill(self.pid, KILL)
@@ -392,7 +401,7 @@ class LauncherProcess:
 
 
 def _spawn(control: int) -> int:
-    """Start the launcher; asyncio's way would start a thread to watch it, and need three times as long."""
+    """Start the launcher process; asyncio's subprocess would start a thread as well and take three times as long."""
     os.set_inheritable(control, True)
     actions: list[Any] = [
         (os.POSIX_SPAWN_OPEN, number, "/dev/null", flags, 0)
@@ -410,14 +419,14 @@ def _reap(pid: int) -> bool:
         return True
 
 
-# One run of a command by a supervisor of the launcher: what it is handed, what it is asked and tells.
+# One run of a command by a supervisor.
 
 _ENCODING: Final = sys.getfilesystemencoding()
 _ERRORS: Final = sys.getfilesystemencodeerrors()
 
 
 class Run(CommandRun):
-    """One command under way, or waiting for a supervisor."""
+    """One command that runs, or waits for a supervisor."""
 
     def __init__(
         self, profile: SandboxProfile, command: Command, stdout: Feed, stderr: Feed, change_log: str | None
@@ -436,7 +445,7 @@ class Run(CommandRun):
             raise SandboxFailure(f"the system could not start it: {problem.strerror}") from problem
 
     def _open(self, command: Command, stdout: Feed, stderr: Feed, change_log: str | None) -> None:
-        """Open all that is handed over; `set_ended` closes it again when the last does not open."""
+        """Open all that is handed over; if one fails to open, `set_ended` closes the others."""
         if change_log is not None:
             self.for_supervisor.append(open_change_log(change_log))
         self.for_command.append(in_memory(marshal.dumps(_payload(command))))
@@ -452,14 +461,14 @@ class Run(CommandRun):
         """The process id of its supervisor; 0 while it waits for one."""
         return self.supervisor.pid if self.supervisor else 0
 
-    def handed_over(self) -> None:
-        """Take note that a supervisor has all of it now."""
-        self.let_go()
+    def note_handover(self) -> None:
+        """Close our descriptors: a supervisor has them now."""
+        self.close_handed_over()
         if self.stopped:
             self.signal(KILL)  # it was stopped before it began
 
-    def let_go(self) -> None:
-        """Close our copies of what was handed over: held here, they would keep the command's pipes open."""
+    def close_handed_over(self) -> None:
+        """Close our copies of what was handed over: open here, they would keep the command's pipes open."""
         for descriptor in (*self.for_supervisor, *self.for_command):
             os.close(descriptor)
         self.for_supervisor, self.for_command = [], []
@@ -470,12 +479,12 @@ class Run(CommandRun):
         if self._ended.done() or self.supervisor is None:
             return
         try:
-            self.supervisor.tell(("signal", number))
+            self.supervisor.send(("signal", number))
         except OSError:
             self.kill()
 
     def kill(self) -> None:
-        """End the supervisor, and with it all that is below it."""
+        """Kill the supervisor, and with it every process of the call."""
         if self.supervisor is not None and not self._ended.done():
             self.supervisor.kill()
 
@@ -486,11 +495,11 @@ class Run(CommandRun):
             raise SandboxFailure("the command has ended")
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._answers.append(answer)
-        self.supervisor.tell(message, descriptors)
+        self.supervisor.send(message, descriptors)
         return await answer
 
     async def begin_change_log(self, folder: str) -> Mapping[str, Any] | None:
-        """Have what it changes from now on written down in another folder; return the facts of the log before."""
+        """Record what it changes from now on in another folder; return the facts of the log before."""
         descriptor = open_change_log(folder)
         try:
             return await self.ask(("begin log",), [descriptor])
@@ -498,18 +507,18 @@ class Run(CommandRun):
             os.close(descriptor)
 
     def take_answer(self, answer: Any) -> None:
-        """Take the answer of the launcher."""
+        """Pass an answer of the supervisor to whoever asked first."""
         if self._answers:
             self._answers.popleft().set_result(answer)
 
-    def waits(self, name: str) -> None:
-        """Take note that a program waits for somebody to type; an empty name: none does any more."""
+    def note_waiting(self, name: str) -> None:
+        """Note which program waits for somebody to type; an empty name: none any more."""
         self.waiting = name
         if name and self.told_waiting is not None:
             self.told_waiting(name)
 
     def close(self, report: dict[str, Any]) -> None:
-        """Take the supervisor's report of how it ended."""
+        """End the run as the supervisor's report says."""
         if error := report["error"]:
             self.fail(start_failure(*error))
             return
@@ -530,7 +539,7 @@ class Run(CommandRun):
         )
 
     def set_ended(self, ended: Ended) -> None:
-        """End it for all who wait: for its end, or for an answer of its supervisor."""
+        """Resolve all waits: those for its end, and those for an answer of its supervisor."""
         self.supervisor = None
         super().set_ended(ended)
         for answer in self._answers:
@@ -538,7 +547,7 @@ class Run(CommandRun):
 
 
 def open_change_log(folder: str) -> int:
-    """Open a change log for its supervisor, with a lock of its own: while it lives, nobody takes it for abandoned."""
+    """Open a change log for its supervisor, with a shared lock that shows it is in use while the supervisor lives."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -557,12 +566,12 @@ def _payload(command: Command) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _encode(text: str) -> bytes:
-    """Do as `os.fsencode` does; a command has some hundred names and values, nearly all those of the one before."""
+    """Cached `os.fsencode`: a command has about a hundred names and values, nearly all the same as the one before."""
     return text.encode(_ENCODING, _ERRORS)
 
 
 def in_memory(content: bytes) -> int:
-    """Return a descriptor of a file that is in memory only and has this content."""
+    """Return the descriptor of a memory file with this content."""
     descriptor = os.memfd_create("surehand", os.MFD_CLOEXEC)
     view = memoryview(content)
     while view:

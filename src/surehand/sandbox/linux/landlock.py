@@ -1,6 +1,6 @@
-"""Landlock: a process gives up, for itself and all its children, every write outside the named folders.
+"""Landlock: a process and all its children lose every write outside the named folders.
 
-Where no mounts can hide what is not to be read, it gives up those reads the same way.
+Where no mounts can hide secrets, they lose reads the same way.
 """
 
 import os
@@ -36,9 +36,9 @@ def _writes(abi: int) -> int:
 
 
 def ruleset(writable: list[str], readable: "list[str] | None" = None, *, tcp_off: bool) -> int:
-    """Return a set of rules that confines writes to `writable`, as a descriptor; -1 where there is no Landlock.
+    """Return the descriptor of a ruleset that confines writes to `writable`; -1 where there is no Landlock.
 
-    Reads are confined to both lists, where there is a second.
+    With `readable`, reads are confined to both lists.
     """
     abi = version()
     if not abi or not writable:
@@ -57,7 +57,7 @@ def ruleset(writable: list[str], readable: "list[str] | None" = None, *, tcp_off
 
 
 def restrict(rules: int) -> None:
-    """Put this process, and all it starts, under a set of rules; needs no_new_privs."""
+    """Enforce a ruleset on this process and its children; needs no_new_privs."""
     syscall("landlock_restrict_self", rules, 0)
 
 
@@ -65,7 +65,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # a folder that is not there cannot be written either
+        return  # a missing folder cannot be written either
     try:
         if not os.path.isdir(path):
             rights &= _FILE_ONLY

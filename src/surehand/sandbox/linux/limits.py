@@ -1,6 +1,6 @@
-"""Limits on a command: memory, processes, file size; by rlimit for each process, by a look or a cgroup for all.
+"""Limits on a command's memory, processes and file sizes: by rlimit per process, by polling or a cgroup for all.
 
-Runs in the launcher, but for `find_delegated`.
+Runs in the launcher, except for `find_delegated`.
 """
 
 import os
@@ -8,7 +8,7 @@ import resource
 
 
 def apply(limits: dict[str, int]) -> None:
-    """Set the limits of this process and all it starts; a limit already lower stays."""
+    """Set the rlimits of this process and its children; a lower limit stays."""
     # Data, not address space: runtimes such as node and java reserve far more than they use.
     _lower(resource.RLIMIT_DATA, limits["memory"])
     _lower(resource.RLIMIT_FSIZE, limits["file_size"])
@@ -50,9 +50,9 @@ def used_in_tmpfs(folders: list[str]) -> int:
 
 
 def _count_shared_memory(pids: list[int]) -> int:
-    """Return the memory that these processes hold in files without a name and in shared maps, each counted once.
+    """Return the memory that these processes use in memory files and shared mappings, each counted once.
 
-    A file that is mapped is counted as a file; of what is mapped and belongs to none, each process has its share.
+    A mapped memory file is counted as a file; of anonymous shared mappings each process has its proportional share.
     """
     files: dict[tuple[int, int], int] = {}
     most = shares = 0
@@ -72,9 +72,9 @@ def _count_shared_memory(pids: list[int]) -> int:
 
 
 def _kilobytes(pid: int, file: str, field: str) -> int:
-    """Return a figure that the kernel tells of a process; nothing where it tells none."""
-    with open(f"/proc/{pid}/{file}") as told:
-        return next((int(line.split()[1]) for line in told if line.startswith(field)), 0)
+    """Return a field of a process's file in /proc, in KiB; 0 where there is none."""
+    with open(f"/proc/{pid}/{file}") as lines:
+        return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0)
 
 
 def find_exceeded(pids: list[int], limits: dict[str, int], grown: int = 0) -> str:
@@ -99,24 +99,24 @@ def find_exceeded(pids: list[int], limits: dict[str, int], grown: int = 0) -> st
 
 
 def describe_memory(limits: dict[str, int]) -> str:
-    """Say that the limit on memory was broken."""
+    """Return the sentence for an exceeded memory limit."""
     return f"its processes together used more than {limits['memory'] >> 20} MB of memory"
 
 
-# A cgroup for each supervisor, where the system has delegated one to us: the kernel itself keeps the limits.
+# A cgroup for each supervisor, where the system has delegated one to us: the kernel enforces the limits.
 #
-# Without one, which is the rule in containers and for root, limits are kept by a look four times a second. Groups are
-# made beside our own, below the nearest folder that is ours to divide: nobody else is moved.
+# Without one, as usual in containers and for root, limits are polled four times a second. Groups are made beside our
+# own, below the nearest delegated one; no other process is moved.
 
 _ROOT = "/sys/fs/cgroup"
 _NEEDED = ("memory", "pids")
 _PREFIX = "surehand-"
 _LITTLE = 32 << 20
-"""Less than this left for the files that programs read is too little, whatever the limit."""
+"""Too little memory for the page cache of the programs, whatever the limit."""
 
 
 def find_delegated(root: str = _ROOT, own: str = "/proc/self/cgroup", needed: tuple[str, ...] = _NEEDED) -> str:
-    """Return the nearest folder above our own group in which we may make groups with limits, or an empty text."""
+    """Return the nearest cgroup above our own in which we may make groups with limits, or an empty text."""
     for line in _read(own).splitlines():
         if line.startswith("0::/"):
             folder = os.path.join(root, line[4:]).rstrip("/")
@@ -128,9 +128,9 @@ def find_delegated(root: str = _ROOT, own: str = "/proc/self/cgroup", needed: tu
 
 
 def _is_ours(folder: str) -> bool:
-    """Tell whether a group was handed over: it belongs to an ordinary user, or systemd has marked it.
+    """Tell whether a cgroup is delegated: it belongs to an ordinary user, or systemd has marked it as delegated.
 
-    What root could write all the same is the system's own to divide.
+    Root can write every group, but those not marked are systemd's to manage.
     """
     try:
         if os.stat(folder).st_uid != os.geteuid() or not os.access(f"{folder}/cgroup.procs", os.W_OK):
@@ -141,7 +141,7 @@ def _is_ours(folder: str) -> bool:
 
 
 class Groups:
-    """The groups of one launcher. They are held by descriptor: the sandbox shows these files read-only."""
+    """The cgroups of one launcher, held by descriptor: in the sandbox their files are read-only."""
 
     def __init__(self, folder: str, needed: tuple[str, ...] = _NEEDED) -> None:
         remove_stale(folder)
@@ -154,7 +154,7 @@ class Groups:
             _write(self.folder, "cgroup.subtree_control", " ".join(f"+{each}" for each in needed))
 
     def make_group(self, limits: dict[str, int]) -> tuple[str, int]:
-        """Make the group of a supervisor, with its limits; return its name and its descriptor."""
+        """Make the cgroup of a supervisor, with its limits; return its name and descriptor."""
         self.count += 1
         name = f"supervisor-{self.count}"
         os.mkdir(name, 0o755, dir_fd=self.folder)
@@ -174,11 +174,11 @@ class Groups:
         return name, group
 
     def remove_group(self, name: str) -> None:
-        """Remove the group of a supervisor whose processes are gone."""
+        """Remove the cgroup of a supervisor that has ended."""
         try:
             os.rmdir(name, dir_fd=self.folder)
         except OSError:
-            pass  # the next launcher finds it
+            pass  # `remove_stale` of the next launcher removes it
 
     def close(self) -> None:
         """Remove the session's group; every supervisor has ended."""
@@ -192,20 +192,20 @@ class Groups:
 
 
 def join(group: int) -> None:
-    """Move this process, and with it all it starts, into a group."""
+    """Move this process, and so all its later children, into a cgroup."""
     _write(group, "cgroup.procs", "0")
 
 
 def count_oom_kills(group: int) -> int:
-    """Return how often the kernel ended processes of a group for want of memory."""
+    """Return how many processes of a cgroup the OOM killer has killed."""
     return _read_counts(group, "memory.events").get("oom_kill", 0)
 
 
 def count_limit_hits(group: int, limit: int) -> int:
-    """Return how often a group that is full came up against its limit; 0 while there is much to take back.
+    """Return how often a full cgroup has hit its limit; 0 while much of its memory can be reclaimed.
 
-    The kernel ends nobody as long as it can take back a page of a program's code, which is read again at once: a
-    command can be held there for minutes.
+    The kernel kills nothing as long as it can evict a page of a program's code, which is read again at once: a command
+    can thrash like that for minutes.
     """
     held = _read_counts(group, "memory.stat")
     kept = held.get("anon", 0) + held.get("shmem", 0) + held.get("kernel", 0) - held.get("slab_reclaimable", 0)

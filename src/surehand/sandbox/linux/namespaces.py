@@ -1,7 +1,7 @@
-"""Namespaces, the view of the machine a command gets: users, mounts, network and IPC of its own, made once a session.
+"""Namespaces: users, mounts, network and IPC of a session's commands, made once by the launcher.
 
-The system and toolchains are there, read-only; the workspace and a private temp are writable on top; what holds secrets
-is covered, and the rest of the disk is not there. Runs in the launcher.
+Commands see the system and toolchains read-only, and can write the workspace and a private temp; secrets are covered,
+and the rest of the disk is not there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def kept_capabilities(workspace: str) -> int:
 
 
 def needed_capabilities(workspace: str) -> int:
-    """Return what root cannot do without: to write another user's files, in whose workspace it works.
+    """Return what root needs to work in another user's workspace: writing files of others.
 
-    All that is kept where there is no user namespace: the others would count on the whole machine there.
+    Without a user namespace nothing else is kept: capabilities would count on the whole machine.
     """
     if os.geteuid() != 0 or os.stat(workspace).st_uid == 0:
         return 0
@@ -43,7 +43,7 @@ def needed_capabilities(workspace: str) -> int:
 
 
 def enter(*, network: bool) -> None:
-    """Move this process into namespaces of its own, with its user and group ids as they were."""
+    """Move this process into new namespaces, with its user and group ids unchanged."""
     flags = system.CLONE_NEWUSER | system.CLONE_NEWNS | system.CLONE_NEWIPC | system.CLONE_NEWUTS
     if not network:
         flags |= system.CLONE_NEWNET
@@ -99,7 +99,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _loopback_up() -> None:
-    """Switch `lo` on, so that a command's own servers and clients still meet."""
+    """Bring `lo` up, so that a command's own servers and clients can connect."""
     import _socket
 
     link = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
@@ -113,19 +113,19 @@ def _loopback_up() -> None:
 
 
 def furnish(profile: dict[str, Any], scratch: str) -> list[str]:
-    """Lay out the mounts of the session; `scratch` is an empty folder to build in. Return what could not be done."""
+    """Set up the session's mounts; `scratch` is an empty folder to build in. Return what could not be done."""
     problems: list[str] = []
     mount("", "/", flags=MS_REC | MS_PRIVATE)
     shown = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (*profile["shown"], *profile["writable"])}
     mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=700,size={profile['limits']['memory']}")
-    # By descriptor from here on: the folder may lie below one that is covered next.
+    # Reached by descriptor from here on: a mount below may cover the folder's path.
     held = os.open(scratch, os.O_PATH | os.O_CLOEXEC)
     scratch = f"/proc/self/fd/{held}"
     os.close(os.open(f"{scratch}/nothing", os.O_CREAT | os.O_WRONLY, 0))
     os.mkdir(f"{scratch}/nobody", 0)
     for path in profile["private"]:
         _make_private(path, scratch, problems)
-    # Bounded, because what lies there is memory.
+    # Bounded: a tmpfs takes memory.
     size = f"size={profile['limits']['memory']}"
     for path in profile["empty"]:
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,{size}")
@@ -133,7 +133,7 @@ def furnish(profile: dict[str, Any], scratch: str) -> list[str]:
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
     for path in profile["homes"]:
         os.makedirs(path, exist_ok=True)
-        bind(path, path)  # so that a home below a private temp is read-only like any other
+        bind(path, path)  # a mount of its own, so that it is read-only even below a writable temp
     _make_devices(scratch, size)
     for path, descriptor in sorted(shown.items(), key=_depth):
         _make_mount_point(path, descriptor)
@@ -159,14 +159,14 @@ def furnish(profile: dict[str, Any], scratch: str) -> list[str]:
 
 
 def _depth(item: tuple[str, int]) -> int:
-    """Sort a folder before what is shown inside it."""
+    """Return a sort key that puts a folder before what is shown inside it."""
     return item[0].count("/")
 
 
 def _make_private(path: str, scratch: str, problems: list[str]) -> None:
-    """Let writes below `path` go to a private layer; what lies there on the machine stays readable.
+    """Mount an overlay on `path`: writes go to a private layer, the machine's files stay readable.
 
-    Sockets below it cannot be connected to through the layer: tmux, docker and agents of keys are out of reach.
+    Sockets cannot be connected to through an overlay, so tmux, docker and key agents are out of reach.
     """
     name = path.strip("/").replace("/", "-")
     upper, work = f"{scratch}/{name}-upper", f"{scratch}/{name}-work"
@@ -187,7 +187,7 @@ def _make_private(path: str, scratch: str, problems: list[str]) -> None:
 
 
 def _make_mount_point(path: str, descriptor: int) -> None:
-    """Make something to mount a file or folder on, where its surroundings are hidden."""
+    """Make an empty file or folder as a mount point, where the folders above are hidden."""
     if os.path.exists(path):
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -198,7 +198,7 @@ def _make_mount_point(path: str, descriptor: int) -> None:
 
 
 def _make_devices(scratch: str, size: str) -> None:
-    """Put a small /dev in place of the machine's: no disks, no memory, no consoles."""
+    """Mount a minimal /dev: no disks, no memory, no consoles."""
     devices = f"{scratch}/dev"
     os.mkdir(devices, 0o755)
     mount("tmpfs", devices, "tmpfs", MS_NOSUID, "mode=755")
@@ -228,7 +228,7 @@ def _freeze(path: str) -> None:
 
 
 def cover(covers: dict[str, str]) -> None:
-    """Put something unreadable over each path."""
+    """Mount the cover of each path over it, read-only."""
     for path, instead in covers.items():
         try:
             mount(instead, path, flags=MS_BIND)
@@ -238,7 +238,7 @@ def cover(covers: dict[str, str]) -> None:
 
 
 def make_covers(paths: list[str], scratch: str) -> dict[str, str]:
-    """Make what is laid over each path, while the scratch folder can still be written."""
+    """Make the cover of each path, while the scratch folder is still writable."""
     covers: dict[str, str] = {}
     for number, path in enumerate(paths):
         try:
@@ -249,9 +249,9 @@ def make_covers(paths: list[str], scratch: str) -> dict[str, str]:
 
 
 def _make_cover(path: str, scratch: str, number: int) -> str:
-    """Return what to lay over a path: over a file one without content, as large and as old as that.
+    """Return what to mount over a path: for a file an unreadable one of the same size and times.
 
-    So git, which looks at size and time first, sees that a tracked file has not changed and does not ask for more.
+    git compares size and times first, so it takes a covered tracked file for unchanged.
     """
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
@@ -261,7 +261,7 @@ def _make_cover(path: str, scratch: str, number: int) -> str:
     made = f"{scratch}/cover-{number}"
     try:
         descriptor = os.open(made, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o200)
-        os.ftruncate(descriptor, status.st_size)  # a hole: it takes no room
+        os.ftruncate(descriptor, status.st_size)  # sparse: it takes no space
         os.fchmod(descriptor, status.st_mode & stat.S_IXUSR)
         os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.close(descriptor)
@@ -271,8 +271,8 @@ def _make_cover(path: str, scratch: str, number: int) -> str:
 
 
 def lay_over(overlay: dict[str, Any], profile: dict[str, Any]) -> None:
-    """Put a copy in the place of every folder a command may write, for this call alone: a layer, or a whole copy."""
-    system.unmount(overlay["hidden"])  # where the copies are; out of reach again at the end
+    """Mount a copy over every folder the command may write, for this call alone: an overlay, or a full copy."""
+    system.unmount(overlay["hidden"])  # the copies are below; covered again at the end
     for path in overlay["frozen"]:
         set_read_only(path, True)
     if overlay["frozen"]:
@@ -296,12 +296,12 @@ def lay_over(overlay: dict[str, Any], profile: dict[str, Any]) -> None:
 
 
 def _escape_mount_option(path: str) -> str:
-    """Write a path as an option of a mount: colons and commas end things there."""
+    """Escape a path for the options of an overlay mount, where colons and commas separate."""
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
 def mount_processes() -> bool:
-    """Show the processes of this PID namespace alone under /proc; False when the machine does not let us."""
+    """Mount a /proc of this PID namespace; False where the system forbids it."""
     try:
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | system.MS_NOEXEC)
         return True

@@ -1,4 +1,4 @@
-"""Probe what this system can enforce, without starting anything; the launcher finds out the rest by doing it."""
+"""Probe what this system can enforce without starting a process; the launcher finds out the rest by trying."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _failed: list[str] = []
 
 
 def note_failure(reason: str) -> None:
-    """Remember that namespaces could not be made here after all; later answers say so."""
+    """Note that namespaces could not be made here after all; `abilities` says so from then on."""
     _failed[:] = [reason]
     abilities.cache_clear()
 
 
 def forget_failures() -> None:
-    """Expect namespaces again, as the kernel offers them."""
+    """Forget noted failures."""
     _failed.clear()
     abilities.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def abilities() -> Abilities:
-    """Return what can be expected here."""
+    """Return what can be enforced here."""
     why_not = _failed[0] if _failed else _forbidden()
     return Abilities(
         landlock=landlock.version(),

@@ -1,9 +1,11 @@
-"""A program with no sandbox round it, and a sure end: `python -I -S reaper.py CONTROL UNSET COMMAND [ARG ...]`.
+"""The reaper: runs a program without a sandbox, and kills all its processes in the end.
 
-The reaper adopts whoever the program leaves behind, also what went into a session of its own (`setsid`) or forked
-twice. When the program ends, or when CONTROL closes (whoever started us let go of it, or was killed), it ends all that
-is left. CONTROL is the reading end of a pipe, UNSET names variables that this interpreter needs and the program does
-not get, with commas between them. The program has our standard streams and our group: a signal to the group is its own.
+    python -I -S reaper.py CONTROL UNSET COMMAND [ARG ...]
+
+It adopts the program's orphans (as subreaper), also those that called `setsid` or forked twice. When the program ends,
+or the pipe whose reading end is CONTROL is closed (by our parent or by its death), it kills all that are left. UNSET
+names, separated by commas, variables that this interpreter needs and the program does not get. The program has our
+standard streams and our process group, so that it handles the group's signals.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 5.0
-"""How long what is left may take to die; a process of another user cannot be ended."""
+"""How long to wait for killed processes; another user's cannot be killed."""
 CANNOT_START = 127
 
 
@@ -26,45 +28,45 @@ def main(words: list[str]) -> int:
     control, unset, command = int(words[0]), words[1], words[2:]
     os.set_inheritable(control, False)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(woken, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    wakeup_fd, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(wakeup_fd, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _leave_to_program)  # a handler is not inherited, as ignoring is
+        signal.signal(number, _ignore_signal)  # SIG_IGN would be inherited by the program
     environment = {name: value for name, value in os.environ.items() if name not in unset.split(",")}
     try:
         program = os.posix_spawnp(command[0], command, environment)
     except OSError as problem:
         sys.stderr.write(f"{command[0]} cannot be started: {problem.strerror}\n")
         return CANNOT_START
-    _let_go_of_streams()
-    status = _wait(program, control, woken)
+    _close_streams()
+    status = _wait(program, control, wakeup_fd)
     _end_all()
     return _exit_as(status)
 
 
-def _leave_to_program(number: int, frame: object) -> None:
-    """Do nothing: a signal to the group is the program's, and one of a child wakes us by itself."""
+def _ignore_signal(number: int, frame: object) -> None:
+    """Do nothing: signals to the group are the program's, and SIGCHLD wakes the poll."""
 
 
-def _let_go_of_streams() -> None:
-    """Leave the streams to the program: their ends must show when it closes them."""
+def _close_streams() -> None:
+    """Replace our standard streams by /dev/null, so that readers see the end when the program closes them."""
     nothing = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     os.close(nothing)
 
 
-def _wait(program: int, control: int, woken: int) -> int:
-    """Return how the program ended; SIGKILL where it is to end now. Adopted processes that end are reaped."""
-    waiting = select.poll()
-    waiting.register(woken, select.POLLIN)
-    waiting.register(control, select.POLLIN)
+def _wait(program: int, control: int, wakeup_fd: int) -> int:
+    """Return the program's wait status, or SIGKILL if control is closed first. Reaps adopted processes."""
+    poll = select.poll()
+    poll.register(wakeup_fd, select.POLLIN)
+    poll.register(control, select.POLLIN)
     while True:
-        ready = dict(waiting.poll())
-        if woken in ready:
-            os.read(woken, 4096)
+        ready = dict(poll.poll())
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 4096)
         while (ended := _reap()) is not None:
             if ended[0] == program:
                 return ended[1]
@@ -81,7 +83,7 @@ def _reap() -> tuple[int, int] | None:
 
 
 def _end_all() -> None:
-    """End every process below us: what a killed one leaves becomes ours, and is next."""
+    """Kill all descendants: orphans of a killed process become our children and are killed next."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         for pid in _children():
@@ -97,7 +99,7 @@ def _end_all() -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes whose parent we are."""
+    """Return our child processes."""
     found: list[int] = []
     for name in os.listdir("/proc"):
         if not name.isdecimal():
@@ -113,7 +115,7 @@ def _children() -> list[int]:
 
 
 def _exit_as(status: int) -> int:
-    """Return the program's exit code; where a signal ended it, end by the same one."""
+    """Return the program's exit code; if a signal ended it, end by the same signal."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:

@@ -123,12 +123,12 @@ _CHANGES = [
 
 
 def supported() -> bool:
-    """Tell whether filters can be made on this machine."""
+    """Tell whether filters can be built for this architecture."""
     return MACHINE in _ARCHITECTURES
 
 
 class _Program:
-    """A filter under construction; every rule ends in a verdict or falls through to the next."""
+    """A BPF program under construction; every rule returns a verdict or falls through to the next."""
 
     def __init__(self, foreign: int) -> None:
         self.code: list[tuple[int, int, int, int]] = []
@@ -185,7 +185,7 @@ class _Program:
         self._add(0x06, _ALLOW)
 
     def pack(self) -> bytes:
-        """Return the finished filter as the kernel reads it."""
+        """Return the finished program in the kernel's format."""
         self._add(0x06, _ALLOW)
         return b"".join(
             code.to_bytes(2, "little") + bytes((if_true, if_false)) + value.to_bytes(4, "little")
@@ -200,10 +200,10 @@ def _install(packed: bytes, flags: int = 0) -> int:
 
 
 def containing(*, network: bool, alone: bool) -> bytes:
-    """Return the filter that takes away calls no command needs; `alone` where there are no namespaces.
+    """Return the filter that refuses calls no command needs; `alone`: there are no namespaces.
 
-    There a socket in the file system leads to whoever listens outside (docker, agents of keys): none is made. Pairs of
-    sockets, which processes talk through among themselves, are another call.
+    Without namespaces a Unix socket can reach servers outside (docker, key agents), so creating one is refused.
+    `socketpair`, for communication within the command, is another call.
     """
     program = _Program(_ERRNO | _ENOSYS)
     program.refuse(_ABSENT, _ERRNO | _ENOSYS)
@@ -219,18 +219,18 @@ def containing(*, network: bool, alone: bool) -> bytes:
         program.refuse_mode(name, flags, mode, bits, _ERRNO | _EPERM)
     if alone:
         program.refuse(_LASTING, _ERRNO | _ENOSYS)
-        # Of others too this takes a process's own user alone: a limit on their time or files ends the user's programs.
+        # On other processes it needs only the same user: a limit on CPU time would kill the user's programs.
         program.refuse_others("prlimit64", 0, [0], _ERRNO | _EPERM)
-    # There are families that carry what others do under another number (AF_SMC, AF_RXRPC): these are known.
+    # An allow list: some families offer another one's connections under their own number (AF_SMC, AF_RXRPC).
     families = [_AF_NETLINK, *([_AF_INET, _AF_INET6] if network or not alone else []), *([] if alone else [_AF_UNIX])]
     program.refuse_others("socket", 0, families, _ERRNO | _EAFNOSUPPORT)
     return program.pack()
 
 
 def reporting() -> bytes:
-    """Return the filter that reports every coming change of a file, and every thread that is about to begin."""
+    """Return the filter that reports every call about to change a file or to start a thread."""
     program = _Program(_ALLOW)
-    program.refuse(["clone3"], _NOTIFY)  # what it is to make stands in memory, where no filter can look
+    program.refuse(["clone3"], _NOTIFY)  # its arguments are in memory, where a filter cannot look
     program.refuse_argument("clone", 0, [_CLONE_THREAD], _NOTIFY, bits=True)
     program.refuse(_CHANGES, _NOTIFY)
     program.refuse_argument("open", 1, [_WRITING_FLAGS], _NOTIFY, bits=True)
@@ -239,17 +239,17 @@ def reporting() -> bytes:
 
 
 def contain(packed: bytes) -> None:
-    """Put this process, and all it starts, under a filter; needs no_new_privs."""
+    """Enforce a filter on this process and its children; needs no_new_privs."""
     _install(packed)
 
 
 def report_changes(packed: bytes) -> int:
-    """Report changes of files to the reader of the descriptor returned; needs no_new_privs, or root.
+    """Have coming changes of files reported; return the descriptor of the reports. Needs no_new_privs, or root.
 
-    A reported call waits until the reader has answered: there is time to keep what the file held before.
+    A reported call waits until it is answered, which leaves time to save what the file held before.
     """
     new_listener, wait_killable = 1 << 3, 1 << 5
     try:
         return _install(packed, new_listener | wait_killable)
     except OSError:
-        return _install(packed, new_listener)  # kernels before 5.19 do not know how to wait for a kill only
+        return _install(packed, new_listener)  # kernels before 5.19 cannot restrict the wait to fatal signals

@@ -1,4 +1,4 @@
-"""System calls of Linux that Python has no name for, by ctypes. Imported by the launcher: no heavy import here."""
+"""Linux system calls that Python does not have, by ctypes. Imported by the launcher: no heavy imports here."""
 
 import ctypes
 import os
@@ -45,7 +45,7 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 0x1
 
-# PyDLL keeps the interpreter's lock: `clone` must come back in the child with the lock held.
+# PyDLL keeps the GIL: after `clone` the child must hold it.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
@@ -75,7 +75,7 @@ _PAGE, _SHORT = 4096, 256
 _read_buffer = ctypes.create_string_buffer(_PAGE)
 _read_view = memoryview(_read_buffer).cast("B")
 _read_places = (ctypes.c_size_t * 4)(ctypes.addressof(_read_buffer))
-# Made once: to convert them for each of ten thousand calls takes a quarter of its time.
+# Built once: converting them for each call takes a quarter of its time.
 _read_arguments = (
     ctypes.c_void_p(ctypes.addressof(_read_places)),
     ctypes.c_ulong(1),
@@ -88,7 +88,7 @@ _readv.restype = ctypes.c_ssize_t
 
 
 def read_text(pid: int, address: int) -> bytes:
-    """Return a text, a path say, out of the memory of a process; none where it is longer than any path may be."""
+    """Return a NUL-ended text from the memory of a process; empty if it is longer than a path can be."""
     size = _PAGE - address % _PAGE
     _read_places[1] = _read_places[3] = size = size if size < _SHORT else _SHORT
     _read_places[2] = address
@@ -98,7 +98,7 @@ def read_text(pid: int, address: int) -> bytes:
 
 
 def _read_parts(pid: int, address: int, size: int) -> bytes:
-    """Read a text that does not end within `size`, or one of a process whose memory is not read at once."""
+    """Read a text that is longer than `size`, or that `process_vm_readv` may not read."""
     text = b""
     while len(text) <= _PAGE:
         _read_places[1] = _read_places[3] = size
@@ -115,14 +115,14 @@ def _read_parts(pid: int, address: int, size: int) -> bytes:
 
 
 def _read_slowly(pid: int, address: int, size: int) -> int:
-    """Read memory where the call for it is not to be had."""
+    """Read memory through /proc, where `process_vm_readv` is not permitted."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         memory.seek(address)
         return memory.readinto(_read_view[:size]) or 0
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces named by `flags` for new ones."""
+    """Move this process into new namespaces of the kinds in `flags`."""
     _check_result(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
@@ -148,14 +148,14 @@ def set_read_only(path: str, read_only: bool, *, recursive: bool = True) -> None
 
 
 def unmount(path: str) -> None:
-    """Take away what is mounted at `path`; what uses it keeps it."""
+    """Unmount what is mounted at `path`; processes that use it keep it (lazy unmount)."""
     _check_result(_libc.umount2(os.fsencode(path), ctypes.c_int(MNT_DETACH)), f"unmount {path}")
 
 
 def clone(flags: int) -> int:
     """Fork into new namespaces: 0 in the child, its process id in the parent. Only for a process with one thread."""
     python, pid = ctypes.pythonapi, -1
-    python.PyOS_BeforeFork()  # takes locks that the two below let go of; from 3.13 on, not taken is fatal
+    python.PyOS_BeforeFork()  # takes the locks that the two calls below release, which is fatal without since 3.13
     try:
         pid = syscall("clone", flags | SIGCHLD, 0, 0, 0, 0)
     finally:
@@ -164,7 +164,7 @@ def clone(flags: int) -> int:
 
 
 def bound_capabilities(kept: int) -> None:
-    """See to it that no program started below this process ever gets a capability outside the bit mask `kept`."""
+    """Remove capabilities outside the bit mask `kept` from the bounding set: no program started here can gain them."""
     for number in range(64):
         if not kept >> number & 1:
             try:
@@ -174,7 +174,7 @@ def bound_capabilities(kept: int) -> None:
 
 
 def keep_capabilities(kept: int) -> None:
-    """Give up every capability outside the bit mask `kept`, here and in every child; see `bound_capabilities` too."""
+    """Drop every capability outside the bit mask `kept`, here and in all children; see also `bound_capabilities`."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     low, high = (kept & 0xFFFFFFFF).to_bytes(4, "little"), (kept >> 32).to_bytes(4, "little")
     header = (0x20080522).to_bytes(4, "little") + bytes(4)
