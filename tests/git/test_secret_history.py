@@ -465,3 +465,49 @@ async def test_a_difference_asks_about_secrets_whose_names_git_cannot_be_told(tm
             assert verdict(app, command) != "allow", command
         for command in ("git diff", "git diff a", "git diff HEAD~2 HEAD~2"):
             assert verdict(app, command) == "allow", command
+
+
+async def test_a_revision_that_a_substitution_prints_may_be_any(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    commands = (
+        "git diff $(git merge-base main clean)",
+        "git show $(git rev-parse HEAD~1)",
+        'base=$(git merge-base main clean); git log -p "$base"..HEAD',
+        "git log -p $(git describe --tags)..HEAD",
+    )
+    async with scratch_app(repository) as app:
+        assert {verdict(app, command) for command in commands} == {"ask"}
+        assert verdict(app, "git log --oneline $(git merge-base main clean)..HEAD") == "allow"
+    async with scratch_app(make(tmp_path_factory.mktemp("other") / "clean")) as app:
+        assert {verdict(app, command) for command in commands} == {"allow"}
+
+
+@pytest.mark.parametrize("kind", ["refs/tags/--output=x", "refs/heads/-x", "packed-refs", "HEAD", "reftable"])
+async def test_a_reference_named_like_an_option_makes_a_substitution_ask(tmp_path: Path, kind: str) -> None:
+    folder = make(tmp_path / "cloned")
+    commit_id = git("rev-parse", "HEAD", cwd=folder)
+    path = folder / ".git" / kind
+    command = 'git log "$(git describe --tags)"'
+    async with scratch_app(folder) as app:
+        assert verdict(app, command) == "allow"
+        if kind == "reftable":
+            path.mkdir()
+        else:
+            path.write_text(
+                {"packed-refs": f"{commit_id.strip()} refs/tags/--output=x\n", "HEAD": "ref: refs/heads/-x\n"}.get(
+                    kind, commit_id
+                )
+            )
+        assert verdict(app, command) == "ask"
+
+
+async def test_notes_that_may_be_kept_in_a_reftable_are_asked_about(tmp_path: Path) -> None:
+    folder = make(tmp_path / "cloned")
+    async with scratch_app(folder) as app:
+        assert verdict(app, "git log -1") == "allow"
+        git("config", "core.repositoryFormatVersion", "1", cwd=folder)
+        with (folder / ".git" / "config").open("a") as file:
+            file.write("[extensions]\n\trefStorage = reftable\n")
+        (folder / ".git" / "reftable").mkdir()
+        assert verdict(app, "git log -1") == "ask"

@@ -718,7 +718,7 @@ chrt -p 1
 renice 1 1
 logger x
 dmesg -C
-loginctl
+loginctl terminate-session 1
 mknod x p
 mkfifo x
 sync

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from surehand.core.text import lazy_pattern
-from surehand.git.calls import GitCall, prints, prints_notes
+from surehand.git.calls import GitCall, PrintedRevisions, prints, prints_notes
 from surehand.git.config import read_plain, settings_of
 from surehand.git.repositories import (
     Repository,
@@ -36,6 +36,9 @@ _MOST_TREES: Final = 50
 _MOST_NOTES: Final = 2_000
 _LOGGED: Final = lazy_pattern(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
 _NAMED: Final = lazy_pattern(r"([\w./-]*\w)(@\{\d+\})?(?:[~^]\d*)*")
+_PARENTS: Final = lazy_pattern(r"\^(?:[!@]|-\d*)\Z")
+"""What stands for a commit and its parents, or for these alone."""
+_UNKNOWN: Final = lazy_pattern(r"[$`]")
 _KINDS_OF_REFERENCE: Final = ("refs", "refs/tags", "refs/heads", "refs/remotes")
 _clean: dict[tuple[str, tuple[str, ...]], str] = {}
 """Folder of objects and commits → the secret that was found from there, or nothing."""
@@ -55,6 +58,8 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
             return found
         if printed is None:
             return ""
+        if any(_UNKNOWN.search(each) for each in call.words):  # a revision that only the running shell knows
+            printed = PrintedRevisions("blobs", (), submodules=printed.submodules)
         if printed.submodules and (found := _secret_inside(repository, is_secret)):
             return found
         tracked = read_tracked(repository.git_dir)
@@ -102,6 +107,9 @@ def _secret_inside(repository: Repository, is_secret: Callable[[str], bool]) -> 
 
 
 def _has_notes(common: str) -> bool:
+    """Tell whether there may be notes; references that are kept in another way than in files may be some."""
+    if os.path.lexists(os.path.join(common, "reftable")):
+        return True
     folder = os.path.join(common, "refs", "notes")
     packed = read_plain(os.fsencode(os.path.join(common, "packed-refs")), _MOST) or b""
     return (os.path.isdir(folder) and bool(os.listdir(folder))) or b" refs/notes/" in packed
@@ -224,7 +232,7 @@ def _resolve_names(
         if not word:  # `:path` is one in the index, of which the policy knows; `:!path` a pattern
             paths += [name] if name[1:2] in ("!", "^", "(") else []
             continue
-        single = ".." not in word and not word.startswith(("^", "--"))
+        single = ".." not in word and not word.startswith(("^", "--")) and not _PARENTS.search(word)
         kinds = ("commit", "tree", "blob")
         for asked in [f"{word}^{{{kind}}}" for kind in kinds] if single and word == revision else [word]:
             done = _run(view, "rev-parse", "--revs-only", "--quiet", asked)

@@ -56,17 +56,17 @@ _HOST_PARTS = lazy_pattern(r"[\w.-]+")  # what may be a host inside a text
 # Files of the system that tell what machine this is, and nothing of anybody.
 _PUBLIC = lazy_pattern(
     r"/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|filesystems|swaps|partitions|stat|vmstat|diskstats|devices|modules|"
-    r"interrupts|(?:self/)?(?:mounts|cgroup)|self/(?:status|limits|mountinfo)|sys/(?:kernel/(?:ostype|osrelease|version|"
-    r"pid_max|threads-max|random/uuid)|fs/(?:file-max|file-nr|inotify/\w+)|vm/(?:swappiness|overcommit_memory|"
-    r"max_map_count)))"
+    r"interrupts|cmdline|(?:self/)?net/(?:arp|dev|route|snmp|sockstat)|(?:self/)?(?:mounts|cgroup)"
+    r"|self/(?:status|limits|mountinfo)|sys/(?:kernel|fs|vm|net)(?:/[a-z][\w-]*)+)"
     r"|/etc/(?:os-release|lsb-release|hostname|\w+[-_](?:release|version)|issue(?:\.net)?|timezone|localtime|shells|services|"
     r"protocols|mime\.types|nsswitch\.conf|ld\.so\.conf)"
     r"|(?:/usr(?:/local)?)?/s?bin|/usr/include(?:/[\w./+-]+)?"  # which programs there are, and headers
-    r"|/usr/lib/os-release|/usr/share/(?:zoneinfo|dict)/[\w./+-]+"
+    r"|/usr/lib/os-release|/usr/share/(?:zoneinfo|dict)(?:/[\w./+-]+)?"
     r"|/sys/fs/cgroup/(?:memory\.max|memory\.current|cpu\.max|pids\.max|cgroup\.controllers)"
-    r"|/sys/devices/system/cpu/(?:online|present|possible)"
+    r"|/sys/devices/system/cpu/(?:online|present|possible)|/sys/class/(?:net|block|thermal|power_supply|hwmon)"
+    r"|/sys/devices/(?!.*/\.\.?/)[\w./:+-]+/(?:net/\w+/(?:address|mtu|operstate|speed|carrier)|temp|capacity)"
 )
-_OWN_PROCESS = lazy_pattern(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo)")
+_OWN_PROCESS = lazy_pattern(r"/proc/\d+/(mounts|cgroup|status|limits|mountinfo|net/(?:arp|dev|route|snmp|sockstat))")
 _NEUTRAL = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 _LEVEL_OF: Final = {"undo": 1, "dry_run": 2}
 
@@ -399,7 +399,7 @@ def public_file(place: ResolvedPath) -> bool:
     """Tell whether a file is one of the system's that anybody may read; a link to it is no other file."""
     real = (
         _OWN_PROCESS.sub(r"/proc/self/\1", place.real)
-        if place.given.startswith(("/proc/self/", "/proc/mounts"))
+        if place.given.startswith(("/proc/self/", "/proc/mounts", "/proc/net/"))
         else place.real
     )
     return _PUBLIC.fullmatch(real) is not None

@@ -212,6 +212,8 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         walk.fault("`select` reads its choice when it runs")
     if not readable or node.get("Select"):
         value = NUMBER if all(word.number for word in items) and items else None
+        if len(items) == 1 and items[0].token:
+            value = replace_values(items[0], many="")
         return _any_rounds(walk, node, text(loop, "Name"), scope, context, value)
     return _rounds(walk, node, text(loop, "Name"), items, scope, context)
 

@@ -219,17 +219,51 @@ def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[s
     """Judge the words after a name by known options and operands; with the options in `follows`, links are followed."""
     if known.operands == "anything" and known.all_harmless:
         return Verdict()
-    opaque = next((word for word in words if word.kind == "opaque"), None)
-    unread = known.operands == "anything" or (known.operands == "text" and known.all_harmless)
-    if opaque is not None and not unread:
-        return Verdict(f"a word of `{name}` is not literal: {opaque.text}", unreadable=True)
     parsed = parse(words, known)
+    unread = known.operands == "anything" or (known.operands == "text" and known.all_harmless)
+    if not unread and (opaque := next(_opaque_words(name, words, parsed, known), None)):
+        return Verdict(f"a word of `{name}` is not literal: {opaque.text}", unreadable=True)
     for word in parsed.unknown:
         if word.literal:
             return Verdict(f"`{name} {word.text}` is not known to be read-only")
         if not known.all_harmless:
             return Verdict(f"`{name} {word.text}` could be an option")
     return _judge_operands(name, parsed, known, follows)
+
+
+# Values of git's options that are texts to compare with.
+_TEXT_VALUE = lazy_pattern(r"--(?:author|committer|since|until|after|before|grep)=.*", re.DOTALL)
+_REVISION_COMMANDS = names(
+    """cat-file cherry describe diff diff-tree log ls-tree merge-base name-rev range-diff rev-list rev-parse shortlog
+    show"""
+)
+
+
+def _opaque_words(name: str, words: Sequence[Word], parsed: Parsed, known: Flags) -> Iterator[Word]:
+    """Yield the words that only the running shell knows, but for those of which it is no matter what they are.
+
+    These are numbers and dates that are values of options or the pattern of a search, texts that git compares with,
+    and revisions of git where it takes nothing but these.
+    """
+    values = [value for _, value in parsed.options if value is not None]
+    of_git, _, subcommand = name.partition(" ")
+    for word in words:
+        if word.kind != "opaque":
+            continue
+        plain = word.number or word.token == "date" or (word.token == "revision" and of_git == "git")
+        is_glued = word.fixed.startswith("--") and "=" in word.fixed and not word.many
+        is_value = is_glued or (word.single and any(value is word for value in values))
+        if is_value and (plain or (of_git == "git" and _TEXT_VALUE.fullmatch(word.fixed))):
+            continue
+        first = bool(parsed.operands) and parsed.operands[0] is word and not parsed.has(*_PATTERN_GIVEN)
+        if word.token == "date" and not word.many and first and known.operands in ("pattern", "pattern_or_files"):
+            continue
+        takes_revisions = of_git == "git" and known.operands == "revisions" and subcommand in _REVISION_COMMANDS
+        before_paths = words.index(Word("--")) if Word("--") in words else len(words)
+        is_operand = not is_value and not any(value is word for value in values)
+        if word.token and takes_revisions and is_operand and any(word is each for each in words[:before_paths]):
+            continue
+        yield word
 
 
 def _judge_operands(name: str, parsed: Parsed, known: Flags, following: tuple[str, ...]) -> Verdict:
@@ -298,7 +332,7 @@ def _shows_signatures(parsed: Parsed) -> bool:
 def _revisions(parsed: Parsed, operands: list[Word]) -> Verdict:
     """Judge what git is given: revisions, paths in them and patterns of paths."""
     lines = [Word(word.text.rpartition(":")[2], word.kind) for word in parsed.values("-L") if ":" in word.text]
-    return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands)))
+    return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands if not word.token)))
 
 
 def _at_colon(text: str) -> tuple[str, str, str]:

@@ -164,6 +164,41 @@ def repositories_around(folder: str) -> list[str]:
     return [each for each in above if os.path.lexists(os.path.join(each, ".git"))]
 
 
+_OPTION_LIKE = lazy_pattern(rb"^(?:[0-9a-f]+ |ref:[ \t]*)refs/(?:heads|tags|remotes)/-", re.MULTILINE)
+
+
+def names_an_option(folder: str) -> bool:
+    """Tell whether a repository around a folder may have a reference whose short name begins with a dash.
+
+    git makes none but takes them from archives and others: `git log "$(git describe)"` would heed it as an option.
+    """
+    for top in repositories_around(folder):
+        git_dir = os.path.join(top, ".git")
+        if not os.path.isdir(git_dir) or os.path.lexists(os.path.join(git_dir, "reftable")):
+            return True  # a pointer to elsewhere, or references that are kept in another way
+        if os.path.lexists(os.path.join(git_dir, "commondir")):
+            return True
+        for kind in ("heads", "tags", "remotes"):
+            try:
+                names = os.listdir(os.path.join(git_dir, "refs", kind))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return True
+            if any(name.startswith("-") for name in names):
+                return True
+        for name in ("packed-refs", "HEAD"):
+            try:
+                with open(os.path.join(git_dir, name), "rb") as file:
+                    if _OPTION_LIKE.search(file.read()):
+                        return True
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return True
+    return False
+
+
 def _top_of(folder: str) -> str | None:
     """Return the folder of the repository around another."""
     while not os.path.isdir(os.path.join(folder, ".git")):
@@ -200,6 +235,7 @@ def _index_names(folder: str) -> list[bytes] | None:
     return names
 
 
+_SCRIPTED = ("sed", "gsed", "awk", "gawk", "mawk")  # whose operands after the script are files
 _LINE_ENDS = ("\\n", "\n")
 
 
@@ -215,7 +251,8 @@ def add_listed_paths(
     known = options.flags(program.reads)
     certain = all(each.many == "names" and each.no_flag for each in names if not each.literal)
     plain = (known.all_harmless or certain) and known.operands in ("read", "pattern", "list", "walk")
-    if not names or program.has_rules_of_its_own or not plain:
+    plain = plain or (certain and name in _SCRIPTED)
+    if not names or (program.has_rules_of_its_own and name not in _SCRIPTED) or not plain:
         return None
     wrapper = wrapper_of("xargs")
     given = options.parse(before, options.flags(wrapper.flags if wrapper else ""), permute=False)
@@ -223,9 +260,12 @@ def add_listed_paths(
         return None
     if any(each.text not in _LINE_ENDS for each in given.values("-d", "--delimiter")):  # other words than the names
         return None
+    if name in _SCRIPTED and program.judge(name, (*words[1:], *names)).problem:
+        return None
     if not given.has("-I", "-i", "--replace"):
         return (*words, *names)
     marks = {name: value.text if value else "{}" for name, value in given.options if name in ("-I", "-i", "--replace")}
-    if set(marks.values()) != {"{}"} or any("{}" in word.text and word.text != "{}" for word in words):
+    mark = next(iter(marks.values()))
+    if set(marks.values()) != {mark} or not mark or any(mark in word.text and word.text != mark for word in words):
         return None
-    return tuple(each for word in words for each in (names if word.text == "{}" else (word,)))
+    return tuple(each for word in words for each in (names if word.text == mark else (word,)))

@@ -238,16 +238,18 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(
         names(
             """LANG LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_NUMERIC LC_TIME NO_COLOR FORCE_COLOR CLICOLOR
-            CLICOLOR_FORCE COLUMNS LINES COLORTERM GREP_COLOR GREP_COLORS LS_COLORS BLOCKSIZE BLOCK_SIZE CI
+            CLICOLOR_FORCE COLUMNS LINES COLORTERM DEBUG VERBOSE BLOCKSIZE BLOCK_SIZE CI
             GIT_TERMINAL_PROMPT PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE DEBIAN_FRONTEND TERM
             TIME_STYLE SYSTEMD_COLORS NODE_ENV RUST_BACKTRACE RUST_LOG"""
         ),
         _PLAIN_VALUE,
     ),
     **dict.fromkeys(names("CC CXX"), lazy_pattern(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")),
+    **dict.fromkeys(names("GREP_COLOR GREP_COLORS LS_COLORS"), lazy_pattern(r"[A-Za-z0-9_.,:@%+;=*-]*")),
     "GIT_OPTIONAL_LOCKS": lazy_pattern("0"),
     "TZ": lazy_pattern(r"(?![/:.])[A-Za-z0-9_+/-]*"),
-    **dict.fromkeys(names("PAGER GIT_PAGER MANPAGER SYSTEMD_PAGER LESS"), lazy_pattern(r"cat|")),
+    **dict.fromkeys(names("PAGER GIT_PAGER MANPAGER SYSTEMD_PAGER"), lazy_pattern(r"cat|")),
+    "LESS": lazy_pattern(r"cat|-?[FRXSiM]*"),
 }
 
 

@@ -197,7 +197,10 @@ def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) 
         return
     script, file = _shell_script(words[1:])
     if script is not None:
-        _run_text(walk, script, scope, context, name)
+        at = next((at for at, word in enumerate(words) if word is script), len(words))
+        given = words[at + 2 :]
+        of_find = all(word.path for word in given) and not context.open_ended
+        _run_text(walk, script, scope, context, name, given if of_find else ())
     elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
         walk.fault(f"`{name}` runs the output of a command as code")
     elif file is None or file.text in _STANDARD_INPUT:
@@ -210,10 +213,18 @@ def _run_input(walk: Walk, name: str, scope: Scope, context: Context) -> None:
         _run_text(walk, context.fed, scope, context, name)
 
 
-def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: str) -> None:
+def _run_text(
+    walk: Walk,
+    script: Word,
+    scope: Scope,
+    context: Context,
+    name: str,
+    arguments: tuple[Word, ...] = (),
+) -> None:
     """Walk a script that another process runs: it shares the directory, and no variable of this shell for certain.
 
-    Nor are its positional parameters known: `bash -c 'ls $1' x WORDS` is a way to hide words, and not to read.
+    Of its positional parameters only the paths that `find` puts in are known, the `arguments`: other words after a
+    script, as in `bash -c 'ls $1' x WORDS`, are a way to hide words, and not to read.
     """
     if not script.literal:
         walk.fault(f"the script given to `{name}` is not literal: {script.text}")
@@ -221,6 +232,8 @@ def _run_text(walk: Walk, script: Word, scope: Scope, context: Context, name: st
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
         walk.note(f"`{name}` may read the script otherwise than bash")
     child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
+    if arguments:
+        child.set_arguments(arguments)
     calling, walk.calling = walk.calling, set()
     walk.text(script.text, child, context.of_started())
     walk.calling = calling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from surehand.core.text import lazy_pattern
 from surehand.shell.syntax import Node
@@ -238,6 +238,81 @@ def prints_a_number(substitution: Node) -> bool:
     words = [str(each[0].get("Value", "")) if len(each) == 1 and not _is_altered(each[0]) else "" for each in parts]
     counts = " ".join(words) in _COUNTERS or (all(words) and _COUNTS_ONE.fullmatch("\t".join(words)) is not None)
     return counts and not child(last, "Cmd").get("Assigns")
+
+
+# What these print is, word by word, an object's name, a short name of a reference, or a date. `rev-parse` prints what
+# it does not know as it is, but for `--verify`; an object that is named by its digits may be in no history.
+_KNOWN_REVISION = r"(?:HEAD|@)(?:[~^]\d*)*"
+_REVISION = rf"(?:{_KNOWN_REVISION}|(?![0-9a-f]{{4,40}}\b|\w*_HEAD)[A-Za-z_][\w./-]*(?:[~^]\d*)*)"
+_PRINTS_OBJECTS = lazy_pattern(
+    rf"git\tmerge-base(?:\t(?:-a|--all|--octopus|--fork-point))*(?:\t{_REVISION})+"
+    rf"|git\trev-parse(?:\t--short(?:=\d+)?)?\t{_KNOWN_REVISION}"
+    rf"|git\trev-parse(?:\t(?:-q|--quiet|--short(?:=\d+)?))*\t--verify(?:\t(?:-q|--quiet|--short(?:=\d+)?))*\t{_REVISION}"
+    rf"|git\t(?:rev-list|log\t(?:--format=|--pretty=(?:t?format:)?)%[hH])"
+    rf"(?:\t(?:-n\t?\d+|-\d+|--max-count=\d+|--max-parents=0|--all|--tags|--reverse|--merges|--no-merges|--first-parent"
+    rf"|(?:--since|--until|--author|--grep)=[^\t]*|{_REVISION}))*(?:\t--(?:\t[\w./-]+)+)?"
+)
+_PRINTS_REFERENCES = lazy_pattern(
+    rf"git\tdescribe(?:\t(?:--tags|--always|--long|--exact-match|--first-parent|--abbrev=\d+|--match=[^\t]*))*(?:\t{_REVISION})?"
+    r"|git\trev-parse\t--abbrev-ref\t(?:HEAD|@)|git\tbranch\t--show-current"
+    r"|git\tsymbolic-ref\t(?:-q\t)?--short\tHEAD|git\ttag(?:\t(?:-l|--list|--sort=[\w:-]+|--merged))*"
+)
+_PRINTS_DATE = lazy_pattern(
+    r"date(?:\t(?:-u|--utc))?(?:\t(?:-d\t[^\t-]|--date=)[^\t]*)?"
+    r"\t\+%[YmdHMSFTjyCuwGgUVW](?:[A-Za-z0-9_:.,+-]|%-?[YmdHMSFTjyCuwGgUVWNsabAB])*"
+)
+_TAKES_SOME = lazy_pattern(r"(?:head|tail)(?:\t-n)?\t-?\d+")
+
+
+_EXPANDED = lazy_pattern(r"\A~|[*?\[{]")
+
+
+def kind_of_token(substitution: Node) -> Literal["", "object", "reference", "date"]:
+    """Return what each word is that a substitution prints, where no other word can be among them."""
+    statements = children(substitution, "Stmts")
+    command = child(statements[0], "Cmd") if len(statements) == 1 else {}
+    first, *rest = pipeline_parts(command) if command.get("Op") == "|" else (statements[:1] or [{}])
+    if not command or any(
+        _dressed_but_for_errors(each) or child(each, "Cmd").get("Assigns") for each in (first, *rest)
+    ):
+        return ""
+    if not all(_TAKES_SOME.fullmatch(_plain_words(each)) for each in rest):
+        return ""
+    words = _plain_words(first)
+    if _PRINTS_DATE.fullmatch(words):
+        return "date"
+    if _PRINTS_OBJECTS.fullmatch(words):
+        return "object"
+    return "reference" if _PRINTS_REFERENCES.fullmatch(words) else ""
+
+
+def _dressed_but_for_errors(statement: Node) -> bool:
+    redirects = children(statement, "Redirs")
+    silent = all(
+        each["Op"] == ">" and text(each, "N") == "2" and _plain_text(child(each, "Word")) == "/dev/null"
+        for each in redirects
+    )
+    return not silent or any(statement.get(key) for key in ("Negated", "Background", "Coprocess"))
+
+
+def _plain_words(statement: Node) -> str:
+    """Return the words of a simple command with tabs between them; nothing where one is not plain text."""
+    command = child(statement, "Cmd")
+    words = [_plain_text(each) for each in children(command, "Args")] if command.get("Type") == "CallExpr" else []
+    return "\t".join(words) if all(words) and not any("\t" in each for each in words) else ""
+
+
+def _plain_text(word: Node) -> str:
+    found = ""
+    for part in children(word, "Parts"):
+        inner = children(part, "Parts") if part["Type"] == "DblQuoted" else [part]
+        quoted = part["Type"] != "Lit"
+        if any(each["Type"] not in ("Lit", "SglQuoted") or each.get("Dollar") for each in inner):
+            return ""
+        if any("\\" in each.get("Value", "") or (not quoted and _EXPANDED.search(each["Value"])) for each in inner):
+            return ""
+        found += "".join(each.get("Value", "") for each in inner)
+    return found
 
 
 def _is_altered(part: Node) -> bool:

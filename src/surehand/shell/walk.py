@@ -364,5 +364,7 @@ def _may_fail(redirect: Node) -> bool:
 def _certain(value: Word | None) -> Word | None:
     if value is not None and value.number:
         return NUMBER
+    if value is not None and value.token:
+        return value
     known = value is not None and (value.kind != "opaque" or value.items is not None or value.keyed)
     return value if known else None

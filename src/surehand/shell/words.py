@@ -13,9 +13,10 @@ from typing import TypeAlias
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.shell import arithmetic
+from surehand.shell.path_lists import names_an_option
 from surehand.shell.syntax import Node
-from surehand.shell.tree import below, child, children, prints_a_number, text
-from surehand.shell.word import Kind, Many, Word
+from surehand.shell.tree import below, child, children, kind_of_token, prints_a_number, text
+from surehand.shell.word import Kind, Many, Token, Word, undo_ansi, undo_double, undo_heredoc
 
 _SPECIAL = lazy_pattern(r"[\\*?\[{~]")
 _SPLITS = lazy_pattern(r"[ \t\n\\]")
@@ -35,6 +36,7 @@ class Piece:
     no_flag: bool = False
     path: str = ""  # the paths it may be, where its text does not say
     number: bool = False
+    token: Token = ""
 
 
 Atom: TypeAlias = Piece | str
@@ -97,7 +99,7 @@ class Decoder:
         pieces: list[Atom] = []
         for part in node["Parts"]:
             if part["Type"] == "Lit":
-                pieces.append(Piece(part.get("Value", "") if quoted else _undo_heredoc(part.get("Value", ""))))
+                pieces.append(Piece(part.get("Value", "") if quoted else undo_heredoc(part.get("Value", ""))))
             else:
                 pieces += self._part(part, names, in_quotes=True, splits=False)
         return self._finish(pieces, node, names)
@@ -109,7 +111,9 @@ class Decoder:
         if any(isinstance(atom, Piece) and atom.kind == "opaque" for atom in atoms):
             opaque = self._opaque(node, _certain(atoms), _many(atoms))
             rest = [atom for atom in atoms if not isinstance(atom, Piece) or atom.text or atom.kind == "opaque"]
-            return replace_values(opaque, number=all(isinstance(atom, Piece) and atom.number for atom in rest))
+            number = all(isinstance(atom, Piece) and atom.number for atom in rest)
+            token = "" if number else _token_of(rest)
+            return replace_values(opaque, number=number, token=token, no_flag=bool(token))
         text = "".join(atom if isinstance(atom, str) else atom.text for atom in atoms)
         if _globs(atoms) and not in_assignment:
             return Word(text, "glob", _certain(atoms), many=_many(atoms) or "names")
@@ -164,7 +168,7 @@ class Decoder:
     def _part(self, part: Node, names: Mapping[str, Word | None], in_quotes: bool, splits: bool) -> Iterator[Atom]:
         kind = part["Type"]
         if kind == "Lit":
-            yield from [Piece(_undo_double(part.get("Value", "")))] if in_quotes else _bare(part.get("Value", ""))
+            yield from [Piece(undo_double(part.get("Value", "")))] if in_quotes else _bare(part.get("Value", ""))
         elif kind == "SglQuoted":
             yield self._single(part)
         elif kind == "DblQuoted":
@@ -178,7 +182,7 @@ class Decoder:
         elif kind == "ProcSubst":
             yield Piece(_SUBSTITUTE)
         else:
-            yield self._known_output(part, names, splits) or self._running(part, splits)
+            yield self._known_output(part, names, splits) or self._running(part, names, splits)
 
     def _known_output(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
         """Return what `$(pwd)` and `"$(cat <<'EOF' ...)"` print, the substitutions whose output is certain."""
@@ -230,17 +234,26 @@ class Decoder:
     def _single(self, part: Node) -> Piece:
         if not part.get("Dollar"):
             return Piece(part.get("Value", ""))
-        text = _undo_ansi(part.get("Value", ""))
+        text = undo_ansi(part.get("Value", ""))
         return Piece("", "opaque") if text is None else Piece(text)
 
-    def _running(self, part: Node, splits: bool) -> Piece:
+    def _running(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece:
         kind = part["Type"]
         if kind == "CmdSubst" and (part.get("TempFile") or part.get("ReplyVar")):
             self._fault("`${ command; }` runs in the shell itself")
         elif kind != "CmdSubst":
             self._fault(f"an expansion of kind {kind} cannot be read")
         counts = prints_a_number(part)
-        return Piece("", "opaque", "split" if splits and not counts else "", number=counts)
+        token = "" if counts else self._token(part, names)
+        return Piece("", "opaque", "split" if splits and not counts else "", number=counts, token=token)
+
+    def _token(self, part: Node, names: Mapping[str, Word | None]) -> Token:
+        """Return what each word is that a substitution prints; no name of a reference may be taken for an option."""
+        kind = kind_of_token(part) if self.splits_as_usual else ""
+        place = names.get("PWD")
+        if kind == "reference" and (place is None or not place.literal or names_an_option(place.text)):
+            return ""
+        return "revision" if kind in ("object", "reference") else "date" if kind == "date" else ""
 
     def _arithmetic(self, part: Node, names: Mapping[str, Word | None]) -> Piece:
         value = arithmetic.value_of(part.get("X"), names)
@@ -266,7 +279,8 @@ class Decoder:
         counts = arithmetic.counts(part) or (bool(part.get("Excl")) and array is not None and array.items is not None)
         number = counts or (self.splits_as_usual and value is not None and value.number)
         several = (splits and not number) or _is_list(part)
-        return known or Piece("", "opaque", "split" if several else "", number=number)
+        token = value.token if value is not None and not number and not _is_list(part) else ""
+        return known or Piece("", "opaque", "split" if several else "", number=number, token=token)
 
     def _altered_value(self, part: Node, known: Word | None, names: Mapping[str, Word | None]) -> Word | None:
         """Return the value of `${f%.py}`, `${f##*/}` or `${f:-default}` where it is certain."""
@@ -403,6 +417,20 @@ def _globs(atoms: list[Atom]) -> bool:
     return "[" in atoms and "]" in atoms[atoms.index("[") + 1 :]
 
 
+# Around what stands for a token (`\0`), names of revisions alone: `main..\0~1`.
+_NAME = r"[A-Za-z_][\w-]*(?:[/.][A-Za-z_0-9][\w-]*)*(?:[~^]\d*)*"
+_AROUND = lazy_pattern(rf"(?:{_NAME}\.{{2,3}})?\0(?:[~^]\d*)*(?:\^!|\.{{2,3}}(?:{_NAME}|\0)?)?")
+
+
+def _token_of(atoms: list[Atom]) -> Token:
+    """Return what a word is that holds tokens, and beside them no more than a range of revisions does."""
+    tokens = {atom.token for atom in atoms if isinstance(atom, Piece) and atom.kind == "opaque"}
+    text = "".join(atom if isinstance(atom, str) else "\0" if atom.kind == "opaque" else atom.text for atom in atoms)
+    if "" in tokens or not _AROUND.fullmatch(text):
+        return ""
+    return "date" if text == "\0" and tokens == {"date"} else "revision"
+
+
 def _many(atoms: list[Atom]) -> Many:
     return "split" if any(isinstance(atom, Piece) and atom.many for atom in atoms) else ""
 
@@ -420,74 +448,6 @@ def _certain(atoms: list[Atom]) -> str:
         else:
             fixed.append(atom)
     return "".join(fixed)
-
-
-# -- quoting as bash undoes it: backslashes, `$'...'`, escapes in double quotes and heredocs --------------------------
-
-_DOUBLE_ESCAPE = lazy_pattern(r'\\([$`"\\])')
-_HEREDOC_ESCAPE = lazy_pattern(r"\\([$`\\])")
-_ANSI = lazy_pattern(
-    r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{1,2})|u(?P<u>[0-9A-Fa-f]{1,4})|U(?P<U>[0-9A-Fa-f]{1,8})"
-    r"|c(?P<control>.)|(?P<plain>.))",
-    re.DOTALL,
-)
-_ANSI_PLAIN = {
-    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
-    "\\": "\\", "'": "'", '"': '"', "?": "?",
-}  # fmt: skip
-
-
-def _undo_double(text: str) -> str:
-    """Remove the backslashes that mean something inside double quotes."""
-    return _DOUBLE_ESCAPE.sub(r"\1", text) if "\\" in text else text
-
-
-def _undo_heredoc(text: str) -> str:
-    """Remove the backslashes that mean something in an expanding heredoc."""
-    return _HEREDOC_ESCAPE.sub(r"\1", text) if "\\" in text else text
-
-
-def _undo_ansi(text: str) -> str | None:
-    """Decode the inside of `$'...'`; `None` when the result is not text."""
-    out = bytearray()
-    last = 0
-    for hit in _ANSI.finditer(text):
-        out += text[last : hit.start()].encode()
-        last = hit.end()
-        piece = _ansi_bytes(hit)
-        if piece is None:
-            return None
-        if piece == b"\0":  # bash ends the quoted text at a NUL
-            return _decode_text(bytes(out))
-        out += piece
-    return _decode_text(bytes(out) + text[last:].encode())
-
-
-def _ansi_bytes(hit: re.Match[str]) -> bytes | None:
-    if octal := hit["octal"]:
-        return bytes([int(octal, 8) & 0xFF])
-    if digits := hit["hex"]:
-        return bytes([int(digits, 16)])
-    if digits := hit["u"] or hit["U"]:
-        return _code_point(int(digits, 16))
-    if control := hit["control"]:
-        # `\c` on a backslash or outside ASCII reads differently in versions of bash.
-        return bytes([ord(control) & 0x1F]) if control.isascii() and control != "\\" else None
-    plain = hit["plain"]
-    return _ANSI_PLAIN.get(plain, "\\" + plain).encode()
-
-
-def _code_point(value: int) -> bytes | None:
-    if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
-        return None
-    return chr(value).encode()
-
-
-def _decode_text(raw: bytes) -> str | None:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 # -- brace expansion over words whose pieces may be quoted -------------------------------------------------------------

@@ -86,6 +86,9 @@ def _judge_declare(words: Sequence[Word]) -> Verdict:
     """Judge names and values; `declare` alone prints all that the shell has, and most options change what a name is."""
     options = [word for word in words if word.text.startswith(("-", "+"))]
     given = [word for word in words if word not in options]
+    prints = [word.text for word in options] in (["-p"], ["-F"], ["-f"]) and (given or options[0].text == "-F")
+    if prints and all(word.literal and word.text.isidentifier() for word in given):
+        return Verdict()
     if any(not word.literal or not re.fullmatch(r"-[aA]", word.text) for word in options) or not given:
         return Verdict("`declare` with other options than -a and -A, or without a name, is not known to be read-only")
     if not all(is_shells_own((word.fixed or word.text).partition("=")[0]) for word in given):
@@ -172,8 +175,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("export", kind="silent", heeds="none", assigns=True, runs=("export LC_ALL=C",),
             asks=("export -f f",)),
     Program("declare", aliases=("typeset", "local"), kind="neutral", check=by_words(_judge_declare), assigns=True,
-            heeds="none", runs=("declare -A m=([a]=1)", "declare -a xs=(1 2)"),
-            asks=("declare -t x", "declare -p", "declare PATH=.", "declare -i n=3", "declare x='(1)'")),
+            heeds="none", runs=("declare -A m=([a]=1)", "declare -a xs=(1 2)", "declare -p HOME", "declare -F"),
+            asks=("declare -t x", "declare -p", "declare -p x=1", "declare PATH=.", "declare -i n=3",
+                  "declare x='(1)'")),
     Program("readonly", assigns=True, asks=("readonly x",)),
     Program("cd", kind="neutral", reads="-LPe@ * @anything", heeds="none", runs=("cd src",)),
     Program("pushd", heeds="own", aliases=("popd",), kind="neutral", reads="-n @anything", runs=("pushd src", "popd"),

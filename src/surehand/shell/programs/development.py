@@ -183,7 +183,7 @@ PROGRAMS: tuple[Program, ...] = (
                 *(Form(words, "-l -i -a -d --local --all --installed --details --versions @text", operand=r"[\w.^$-]+")
                   for words in ("list", "query")),
                 *(Form(words, "@text", operand="[a-z]+") for words in ("env", "environment")),
-                Form("which", "@text", operand=r"[\w/-]+"),
+                *(Form(words, "@text", operand=r"[\w/-]+") for words in ("which", "contents")),
             ),
             version="--version --help -v", obeys_folder=True, runs=("gem --version", "gem list", "gem env"),
             asks=("gem list -r",)),
@@ -211,7 +211,7 @@ PROGRAMS: tuple[Program, ...] = (
                      operand=r"[\w./*+:-]+"),
             ),
             runs=("dpkg-query -W",), asks=("dpkg-query --admindir=x -W",)),
-    Program("rpm", version="--version --help", check=listing("-q", "-qailcdR @text"),
+    Program("rpm", version="--version --help", check=listing("-q", "-qafilcdR @text"),
             runs=("rpm -qa", "rpm --version"), asks=("rpm -e x",)),
     Program("apt",
             forms=(
@@ -223,6 +223,9 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("apt remove x", "apt show ../x.deb")),
     Program("apt-cache", forms=tuple(Form(words, "@text") for words in ("search", "show", "policy", "depends")),
             runs=("apt-cache policy git", "apt-cache policy bash"), asks=("apt-cache policy -c x",)),
+    Program("apt-mark",
+            forms=tuple(Form(f"show{which}", "@text", operand=r"[\w.+:-]+") for which in ("auto", "manual", "hold")),
+            runs=("apt-mark showhold",), asks=("apt-mark hold x", "apt-mark showhold -f x")),
     Program("apt-get", version="--version --help", builds=True, runs=("apt-get --version",),
             asks=("apt-get install x",)),
     # A formula that is given as a file is Ruby, and run.
@@ -235,7 +238,11 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("brew install jq", "brew --prefix ./x.rb", "brew list x.rb")),
     Program("pacman",
             forms=tuple(Form(f"-Q{letters}", "@text", operand=r"[\w.@+-]+") for letters in ("", "i", "l", "e", "q",
-            "s", "m", "n", "d", "dt", "en", "em", "u", "eq")), runs=("pacman -Q",), asks=("pacman -R x",)),
+            "s", "m", "n", "d", "dt", "en", "em", "u", "eq"))
+            + tuple(Form(f"-S{letters}", "@text", operand=r"[\w.@+-]+") for letters in ("s", "i", "l", "g")),
+            runs=("pacman -Q", "pacman -Ss vim"), asks=("pacman -R x", "pacman -Ssy x", "pacman -S x")),
+    Program("nix-env", exact=("-q", "--query", "-q --installed"), version="--version --help", runs=("nix-env -q",),
+            asks=("nix-env -i x", "nix-env -qa")),
     Program("apk",
             forms=(
                 Form("info", "-vedL --installed --description @text", operand=r"[\w.@+-]+"),
@@ -275,7 +282,15 @@ PROGRAMS: tuple[Program, ...] = (
     *_tell_version("gmake make", "--version --help -v", builds=True),
     *_tell_version("meson ninja", builds=True),
     *_tell_version("ffmpeg kotlin kotlinc screen sqlite3", "--version --help -version"),
-    *_tell_version("cmake", "--version --help -version", builds=True),
+    Program("cmake",
+            forms=(
+                *(Form(f"--help-{what}", "@onetext", operand=r"\w+") for what in ("command", "variable", "module",
+                  "property", "policy")),
+                *(Form(f"--help-{what}-list") for what in ("command", "variable", "module", "property", "policy")),
+            ),
+            version="--version --help -version", builds=True,
+            runs=("cmake --version", "cmake --help-command add_library"),
+            asks=("cmake .", "cmake --help-command x out")),
     *_tell_version("emacs", "--version --help -V -version"),
     # `-m` looks for modules in the folder first: `policy/projects.py` looks whether one there would be taken.
     Program("python", aliases=("python3", *(f"python3.{minor}" for minor in range(6, 20))),
@@ -354,6 +369,7 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("mod graph"),  # not `why`, which brings go.mod and go.sum up to date
                 Form("mod verify"),
                 Form("help", "@text", operand=r"[\w-]+"),
+                Form("tool"),
                 *(Form(f"{verb} {option}") for verb in _GO_VERBS for option in ("-h", "-help", "--help")),
             ),
             exact=("version", "help", "env"), version="--version --help", obeys_folder=True,
@@ -393,12 +409,14 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("pkgid", "--offline --frozen --locked -q @none"),
                 # Without a lock file, or with one that is out of date, it writes it unless it is told not to.
                 Form("tree", _CARGO_TREE, needs=("--locked", "--frozen"), everything=True),
-                Form("fmt", "--check -q -v --quiet --verbose @none", needs=("--check",), everything=True),
+                *(Form(words, "--check -q -v --quiet --verbose --all @none", needs=("--check",), everything=True)
+                  for words in ("fmt", "fmt --", "fmt --all --")),
             ),
-            exact=("version", "help", "--list"), version="--version --help -V", obeys_folder=True,
+            exact=("version", "help", "--list", "--version --verbose", "-vV", "version -v", "version --verbose"),
+            version="--version --help -V", obeys_folder=True,
             quiet={"": {"CARGO_NET_OFFLINE": "true"}}, builds=True, starts=scripts("--config"),
             runs=("cargo metadata --no-deps", "cargo locate-project --workspace", "cargo tree --offline --locked",
-                  "cargo fmt --check"),
+                  "cargo fmt --check", "cargo fmt -- --check"),
             asks=("cargo add x", "cargo tree --offline", "cargo fmt", "cargo fmt --check -- --emit files")),
     Program("gcc", aliases=("g++", "cc", "c++", "clang", "clang++"), forms=_COMPILER, version="--version --help",
             builds=True, runs=("gcc -v", "gcc --version"), asks=("gcc -E x.c",)),

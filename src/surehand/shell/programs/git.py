@@ -202,8 +202,8 @@ def _judge_git(words: Sequence[Word]) -> Verdict:
     if not rest or not rest[0].literal:
         return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
     revisions = words[: words.index(Word("--"))] if Word("--") in words else words
-    if any(word.kind == "opaque" for word in words) or any(word.path for word in revisions):  # a file named like one
-        return Verdict("a word of `git` is not literal", unreadable=True)
+    if any(word.kind == "opaque" for word in words[: before.used + 1]) or any(word.path for word in revisions):
+        return Verdict("a word of `git` is not literal", unreadable=True)  # a file may be named like a revision
     if not all(_HARMLESS_SETTING.fullmatch(each.text) for each in before.values("-c")):
         return Verdict("`git -c` before the subcommand is not known to be read-only")
     folders = before.values("-C")

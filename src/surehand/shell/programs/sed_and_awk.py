@@ -202,7 +202,7 @@ _RUNS = lazy_pattern(
     r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@|\bENVIRON\b(?!\s*\[\s*0\s*\])"
 )
 # Not even in what seems to be a string: the mark of some strings below, and calls.
-_NEVER = lazy_pattern(r"\x01|\bsystem\s*\(|@\s*[A-Za-z_]\w*\s*\(")
+_NEVER = lazy_pattern(r"[\x01\x02]|\bsystem\s*\(|@\s*[A-Za-z_]\w*\s*\(")
 _TOKEN = lazy_pattern(
     r"""
     (?P<string>"(?:[^"\\\n]|\\.)*")
@@ -223,6 +223,12 @@ _EITHER = frozenset(("length", "next", "nextfile", "break", "continue", "delete"
 _CONDITION = lazy_pattern(r"\b(?:if|while|for|switch)\b")
 _CONTINUED = lazy_pattern(r"(,|&&|\|\||\?|:)\s*\n")  # the statement goes on in the next line
 _STREAM = "\x01"  # where strings are out of sight, marks what a user sees: printing there writes no file
+_FILTER = "\x02"  # the same, for a command that only reads what is printed to it
+_FILTERS = lazy_pattern(
+    r'"(?:sort(?: +-(?:[bdfghnrRuVs]+|k ?\d[\d.,bdfghnrV]*|t ?[^\s"\\\'$`;&|<>()*?]))*'
+    r'|uniq(?: +-[cdiu]+)?|wc(?: +-[lwcm]+)?|(?:head|tail)(?: +-n ?\d+| +-\d+)?|column +-t)"'
+)
+_TO_FILTER = lazy_pattern(rf"(?<!\|)\|\s*{_FILTER}\s*(?=[;}}\n]|\Z)")
 _TO_STREAM = lazy_pattern(rf">>?\s*{_STREAM}\s*(?=[;}}\n]|\Z)")
 _PRINT = lazy_pattern(r"\b(?:print|printf)\b([^;}\n]*)")
 
@@ -232,7 +238,7 @@ def awk_reads_only(program: str) -> bool:
     code = None if _NEVER.search(program) else _code(program)
     if code is None or _RUNS.search(code):
         return False
-    code = _TO_STREAM.sub("", code)
+    code = _TO_FILTER.sub("", _TO_STREAM.sub("", code)).replace(_FILTER, " 0 ")
     if ">>" in code or re.search(r"(?<!\|)\|(?!\|)", code):
         return False
     return not any(_redirects(hit.group(1)) for hit in _PRINT.finditer(code))
@@ -257,7 +263,8 @@ def _code(program: str) -> str | None:
         elif text in ('"', "\\"):
             return None  # a string that does not end, a line that may go on after blanks or a comment
         elif kind == "string":
-            code.append(_STREAM if text in ('"/dev/stderr"', '"/dev/stdout"') else " 0 ")
+            is_stream = text in ('"/dev/stderr"', '"/dev/stdout"')
+            code.append(_STREAM if is_stream else _FILTER if _FILTERS.fullmatch(text) else " 0 ")
         elif kind != "comment":
             code.append(" " if kind == "blank" else text)
         if kind not in ("blank", "comment"):
@@ -314,7 +321,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("gsed", kind="read", check=by_words(_judge_sed), touches=_sed_touches, starts=_sed_starts,
             runs=("gsed -n 1,5p a.txt",), asks=("gsed -i p README.md",)),
     Program("awk", heeds="own", kind="read", version="--version --help", check=by_words(_judge_awk),
-            runs=("awk 1 *.md", "awk '/foo/' f"), asks=("awk -D x",)),
+            runs=("awk 1 *.md", "awk '/foo/' f", """awk '{print $1 | "sort -rn"}' f"""),
+            asks=("awk -D x", """awk '{print $1 | "sort -o x"}' f""", """awk '{print | "sort"; print > "x"}' f""")),
     Program("gawk", kind="read", version="--version --help -V", check=by_words(_judge_awk),
             runs=("gawk '{print $1}' a.txt",), asks=("gawk --profile=out 'BEGIN{}'",)),
     Program("mawk", aliases=("nawk",), kind="read", check=by_words(_judge_awk), runs=("mawk '{print $1}' a.txt",),

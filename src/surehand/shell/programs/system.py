@@ -77,6 +77,20 @@ def _judge_systemctl(call: Call) -> Verdict:
     return options.judge_words("systemctl show", call.words[1:], known)
 
 
+def _judge_journalctl(call: Call) -> Verdict:
+    """Judge `journalctl`: `-b -1` names the boot before; its operands are fields, a path would be looked at."""
+    words = [
+        word
+        for before, word in zip((Word(""), *call.words), call.words, strict=False)
+        if not (before.text == "-b" and word.literal and re.fullmatch(r"-\d{1,3}", word.text))
+    ]
+    known = options.flags(call.program.reads)
+    if odd := next((each for each in options.parse(words, known).operands if not _FIELD.fullmatch(each.text)), None):
+        return Verdict(f"`journalctl {odd.text}` is not known to be read-only")
+    return call.judge_options(words)
+
+
+_FIELD = lazy_pattern(r"_?[A-Z][A-Z_]*=[\w./@:-]*|\+")
 _PROCESSES = options.names("""$$ "$$" $! "$!" $PPID "$PPID" """)
 _IDENTIFIER = lazy_pattern(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -176,7 +190,9 @@ def _ssh_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 _IP = lazy_pattern(
     r"(?:-(?:4|6|br|brief|c|color|d|details|j|json|o|oneline|p|pretty|s|stats) )*"
-    r"(?:a|addr|address|l|link|r|route|n|neigh|ru|rule)(?: (?:show|list|ls|s)(?: (?:dev )?[A-Za-z][\w.-]{0,14})?)?"
+    r"(?:(?:a|addr|address|l|link|r|route|n|neigh|ru|rule|maddr|mroute|tunnel|netconf)"
+    r"(?: (?:show|list|ls|s)(?: up)?(?: (?:dev )?[A-Za-z][\w.-]{0,14})?(?: up)?)?"
+    r"|(?:r|route) get [0-9a-fA-F.:]+)"
 )
 
 
@@ -190,7 +206,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("date", heeds="own", kind="read",
             reads="-uRI? -d: -r:r -u -R --date: --utc --universal --rfc-email --rfc-3339: --iso-8601? --reference:r "
             "--debug @date", runs=("date -d @0", "date -u +%FT%TZ"), asks=("date -s now",)),
-    Program("cal", reads="-1 -3 -j -m -s -y -w -n: @text", runs=("cal 2024", "cal"), asks=("cal --output=out a.txt",)),
+    Program("cal", aliases=("ncal",), reads="-1 -3 -b -j -h -J -M -p -s -S -y -Y -w -n: -A: -B: -d: -m? * @text",
+            runs=("cal 2024", "cal", "ncal", "cal $(date +%Y)"), asks=("cal --output=out a.txt",)),
     Program("uname", heeds="own", kind="list",
             reads="-asnrvmpio --all --kernel-name --nodename --kernel-release --kernel-version --machine "
             "--processor --hardware-platform --operating-system * @none", runs=("uname -a", "uname -m"),
@@ -210,7 +227,18 @@ PROGRAMS: tuple[Program, ...] = (
     Program("who", kind="list", reads="-abdHlmpqrstTu --all --heading * @read", runs=("who -b", "who"),
             asks=("who --lookup",)),
     Program("w", kind="list", reads="-hfsio @text", runs=("w",), asks=("w --output=out a.txt",)),
-    Program("last", forms=(Form("", "-awxFiRd -n: -# @none"),), runs=("last -5", "last"), asks=("last -f x",)),
+    Program("last", forms=(Form("", "-awxFiRd -n: -# @text", operand=r"[\w-]+"),), runs=("last -5", "last reboot"),
+            asks=("last -f x",)),
+    *(Program(name, forms=(Form(""),), version="--version --help", runs=(name,), asks=(f"{name} --sysroot x",))
+      for name in ("lastlog", "lsfd", "lsipc", "lsirq", "lslocks", "lslogins", "lsmem", "lsns")),
+    Program("sensors", forms=(Form("", "-A -u -j -f @none"),), runs=("sensors",), asks=("sensors -c x", "sensors -s")),
+    Program("namei", kind="list", reads="-l -m -o -v -x --long --modes --owners --vertical @read",
+            runs=("namei -l src/app.py",), asks=("namei --output=x a.txt",)),
+    Program("infocmp", forms=(Form("", "-1 -C -L -x @text", operand=r"[\w+-]+"),), runs=("infocmp -1",),
+            asks=("infocmp -A x y",)),
+    Program("fuser", kind="list", forms=(Form("", "-v -a -u -n: -4 -6 @read", least=1, operand=r"[\w./-]+"),),
+            exit_1_means_no=True, runs=("fuser -v 8080/tcp", "fuser README.md"),
+            asks=("fuser -k 8080/tcp", "fuser -m /", "fuser")),
     Program("hostname", heeds="own", kind="list",
             reads="-fsdiIAy --fqdn --long --short --domain --ip-address --all-ip-addresses --all-fqdns @none",
             runs=("hostname -I", "hostname -f"), asks=("hostname -F f",)),
@@ -236,11 +264,11 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("ps 'e f'", "ps -auxe", "ps -xe", "ps -et")),
     Program("pgrep", heeds="own", kind="list",
             reads="-acfilLnovwx -d: -g: -G: -P: -s: -t: -u: -U: --list-name --list-full --count --full --exact "
-            "--newest --oldest --parent: --euid: @text", exit_1_means_no=True,
+            "--newest --oldest --parent: --euid: * @text", exit_1_means_no=True,
             runs=("pgrep -a node", "pgrep -f node"), asks=("pgrep --output=out a.txt",)),
-    Program("pidof", kind="list", reads="-sqcx -o: @text", exit_1_means_no=True, runs=("pidof bash",),
+    Program("pidof", kind="list", reads="-sqcx -o: * @text", exit_1_means_no=True, runs=("pidof bash",),
             asks=("pidof --output=out a.txt",)),
-    Program("pstree", kind="list", reads="-aAcghHlnNpsStTuUZ @text", runs=("pstree -p", "pstree"),
+    Program("pstree", kind="list", reads="-aAcghlnNpsStTuUZ -H: * @text", runs=("pstree -p", "pstree", "pstree -a $$"),
             asks=("pstree --output=out a.txt",)),
     Program("kill", version="--version --help -V", run_by_others=True, runs=("kill --version", "kill -V"),
             asks=("kill 123",)),
@@ -248,9 +276,13 @@ PROGRAMS: tuple[Program, ...] = (
     Program("vmstat", reads="-adDfmnstwS: @text", runs=("vmstat 1 1", "vmstat"), asks=("vmstat --output=out a.txt",)),
     Program("iostat", forms=(Form("", "-cdhkmNtxyz @text", operand=r"\d{1,3}"),), runs=("iostat",),
             asks=("iostat a.txt",)),
+    Program("sar", forms=(Form("", "-A -b -B -d -F -H -h -p -q -r -R -S -u -v -w -W -y -P: -n: @text",
+                               operand=r"\d{1,3}"),), runs=("sar -u 1 3", "sar -q 1 1"),
+            asks=("sar -o x 1 1", "sar -f x", "sar -u 1 3 out")),
     Program("mpstat", forms=(Form("", "-A -P: -u @text", operand=r"\d{1,3}"),), runs=("mpstat",),
             asks=("mpstat a.txt",)),
-    Program("top", reads="-bHiSc -n: -d: -p: -o: -u: -w? -# @none", runs=("top -bn1", "top"), asks=("top -b -n1 -x",)),
+    Program("top", reads="-bHiSc -n: -d: -p: -o: -u: -w? -E: -e: -# @none", runs=("top -bn1", "top"),
+            asks=("top -b -n1 -x",)),
     Program("lscpu", kind="list", reads="-abceJpxy -e? -p? --all --extended? --json --parse? @none",
             runs=("lscpu", "lscpu --version"), asks=("lscpu a.txt",)),
     Program("lsmod", reads="@none", runs=("lsmod", "lsmod --version"), asks=("lsmod a.txt",)),
@@ -280,22 +312,46 @@ PROGRAMS: tuple[Program, ...] = (
     Program("dmesg", forms=(Form("", "-HTtxkuP -l: -f: --human --ctime --level: @none"),), runs=("dmesg",),
             asks=("dmesg -n 1",)),
     Program("journalctl",
-            reads="-aefrxq -n: -u: -p: -S: -U: -g: -o: -b? -k --no-pager --since: --until: --unit: --lines: "
-            "--priority: --output: --grep: --reverse --boot? --dmesg --list-boots --disk-usage --user --system "
-            "@none", runs=("journalctl -n 20", "journalctl -n 20 --no-pager"),
-            asks=("journalctl -D /x", "journalctl -n --rotate")),
+            reads="-aefrxqm -n: -u: -p: -S: -U: -g: -o: -t: -b? -k -N -F: --no-pager --since: --until: --unit: "
+            "--lines: --priority: --output: --grep: --reverse --boot? --dmesg --list-boots --disk-usage --user "
+            "--system --identifier: --facility: --field: --fields --merge --utc --no-hostname --no-full --all "
+            "--catalog --quiet --case-sensitive? --follow --header --output-fields: --user-unit: @text",
+            check=_judge_journalctl,
+            runs=("journalctl -n 20", "journalctl -b -1 -n 20 --no-pager", "journalctl _PID=1 -t kernel"),
+            asks=("journalctl -D /x", "journalctl -n --rotate", "journalctl /usr/bin/x", "journalctl -b --rotate",
+                  "journalctl --cursor-file=x", "journalctl -1")),
     Program("systemctl",
             forms=(
-                *(Form(words, "--no-pager -q --quiet @text") for words in ("status", "is-active", "is-enabled",
-                     "is-failed")),
-                *(Form(words, "--no-pager --all --type: --state: --failed -a -t: @text") for words in ("list-units",
-                     "list-unit-files", "list-timers")),
+                *(Form(words, "--no-pager -q --quiet -l --full -n: --lines: -o: --output: --user --system @text")
+                  for words in ("status", "is-active", "is-enabled", "is-failed", "is-system-running", "get-default")),
+                *(Form(f"{user}{words}", "--no-pager --no-legend --plain --all --type: --state: --failed --reverse "
+                       "--recursive --user -a -l --full -t: @text")
+                  for user in ("", "--user ")
+                  for words in ("list-units", "list-unit-files", "list-timers", "list-sockets", "list-dependencies",
+                                "list-jobs")),
                 Form("--failed", "--no-pager --all -a @none"),
             ),
             check=_judge_systemctl, version="--version --help",
-            runs=("systemctl status nginx", "systemctl is-active ssh", "systemctl show -p ActiveState,SubState nginx"),
+            runs=("systemctl status nginx", "systemctl status -l --no-pager nginx", "systemctl --user list-units",
+                  "systemctl show -p ActiveState,SubState nginx"),
             asks=("systemctl restart nginx", "systemctl show nginx", "systemctl show -p Environment nginx",
                   "systemctl show -p Id -P Environment nginx", "systemctl cat nginx")),
+    Program("systemd-analyze",
+            forms=(
+                *(Form(words, "--no-pager --user @none") for words in ("", "time", "blame")),
+                Form("critical-chain", "--no-pager --user @text", operand=r"[\w.@:-]+"),
+                *(Form(words, "@text") for words in ("calendar", "timespan", "timestamp")),
+            ),
+            version="--version --help", runs=("systemd-analyze blame", "systemd-analyze calendar daily"),
+            asks=("systemd-analyze verify x.service", "systemd-analyze log-level debug", "systemd-analyze blame -H x")),
+    Program("loginctl",
+            forms=(*(Form(words, "--no-pager --no-legend @none") for words in ("", "list-sessions", "list-users",
+                                                                              "list-seats")),),
+            version="--version --help", runs=("loginctl", "loginctl list-sessions"),
+            asks=("loginctl terminate-session 1", "loginctl -H x")),
+    Program("networkctl", forms=tuple(Form(words, "-a --all --no-pager --no-legend @text", operand=r"[\w.-]+")
+                                      for words in ("status", "list")), exact=("",),
+            version="--version --help", runs=("networkctl status", "networkctl list"), asks=("networkctl down eth0",)),
     Program("timedatectl",
             forms=(
                 Form(""),
@@ -367,15 +423,17 @@ PROGRAMS: tuple[Program, ...] = (
     Program("host", touches=Operands("host", "-aCdlnrsTvw46 -c: -N: -R: -t: -W: -m:"), asks=("host x",)),
     Program("whois", touches=Operands("host", "-h: -p:"), asks=("whois x",)),
     Program("ftp", touches=Operands("host", "-46Aadefginpv -P:"), asks=("ftp x",)),
-    Program("ip", check=by_words(_judge_ip), runs=("ip -br addr", "ip addr show"), asks=("ip -b f",)),
+    Program("ip", check=by_words(_judge_ip), runs=("ip -br addr", "ip addr show", "ip route get 1.1.1.1"),
+            asks=("ip -b f", "ip route get a.test")),
     # Without -n they look names of hosts up.
     Program("route", forms=(Form("", "-n -e -4 -6 @none", needs=("-n",)),), runs=("route -n",),
             asks=("route", "route -n add default gw x", "route flush")),
     Program("arp", forms=(Form("", "-a -n -e -v @none", needs=("-n",)),), runs=("arp -an",),
             asks=("arp -a", "arp -nf x", "arp -d x")),
-    Program("ifconfig", exact=("", "-a"), runs=("ifconfig",), asks=("ifconfig x up",)),
+    Program("ifconfig", exact=("-a",), forms=(Form("", "@one", operand=r"[A-Za-z]\w{0,14}"),),
+            runs=("ifconfig", "ifconfig eth0"), asks=("ifconfig x up",)),
     Program("ss", reads="-46abelmnoprstuwxHO --all --listening --numeric --processes --summary --tcp --udp @text",
             check=refusing(r"[A-Za-z_-]\w*\.|\.[A-Za-z_]", "`{name}` looks a host up"), runs=("ss -ltn", "ss -tlnp"),
             asks=("ss -D out",)),
-    Program("netstat", reads="-46aelnoprstuvwx @none", runs=("netstat -tlnp", "netstat"), asks=("netstat -c",)),
+    Program("netstat", reads="-46aeilnoprstuvwx @none", runs=("netstat -tlnp", "netstat"), asks=("netstat -c",)),
 )  # fmt: skip

@@ -141,6 +141,12 @@ PROGRAMS: tuple[Program, ...] = (
             reads="-txJeL -s: -o: -c: -N: -H: -R: -T: -W: -O: -E: -d --table --separator: --output-separator: "
             "--columns: --output-width: --table-columns: --table-hide: --table-right: --fillrows --json "
             "--table-name: * @read", runs=("column -t f", "column -t data.csv"), asks=("column -n a",)),
+    Program("col", aliases=("colcrt",), kind="read", reads="-bfhpx2 -l: @none", runs=("col -bx",), asks=("col a.txt",)),
+    Program("pv", kind="read", reads="-p -t -e -r -b -a -n -q -l -f -i -W -s: -N: @read", runs=("pv a.txt",),
+            asks=("pv -o x a.txt", "pv -d 1")),
+    Program("ts", kind="read", reads="-r -i -s -m @text", runs=("ts -s",), asks=("ts -x",)),
+    Program("colrm", kind="read", reads="@text", runs=("colrm 5 10",), asks=("colrm -x",)),
+    Program("ul", kind="read", reads="-i -t: -T: @read", runs=("ul a.txt",), asks=("ul -x a.txt",)),
     Program("pr", kind="read", reads="-adFfmtTvr -h: -l: -o: -s? -w: -W: -n? -e? -i? -# @read",
             runs=("pr -t README.md", "pr a.txt"), asks=("pr -x README.md",)),
     Program("tsort", kind="read", reads="* @read", runs=("tsort names.txt", "tsort a.txt"),
