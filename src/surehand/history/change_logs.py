@@ -1,9 +1,9 @@
-"""The folders in which supervisors write down what commands change, until that is in the history.
+"""Change logs: folders in which supervisors record what commands change, until that is in the history.
 
-A folder belongs to the program that made it and to the supervisor that writes in it; both hold a shared lock on it.
-When both are gone (`kill -9`), the next look at the history finds it unlocked and records what is there as an
-interrupted change, or as one recorded late where the command had ended (its list is read-only then). A folder is made
-whole under another name first, so that nobody takes a new one for abandoned.
+The program that made a folder and the supervisor that writes to it both hold a shared lock on it. When both are gone
+(`kill -9`), the next opening of the history finds it unlocked and records its entries as an interrupted change, or as
+one recorded late if the command had ended (its list is read-only then). A folder is filled under another name first, so
+that a new one is never taken for abandoned.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ ABOUT: Final = "about"
 LIST: Final = "list"
 RESERVE: Final = "reserve"
 UNFINISHED: Final = ".new"
-"""How the name of a folder ends in which nothing is written down yet."""
+"""Suffix of a folder that no command uses yet."""
 RECORD_HEAD: Final = Struct("<II")
-"""Before each record of the list: its length, and that of the content that follows it."""
+"""Precedes each record of the list: the lengths of the record and of the content after it."""
 _ENCODING: Final = sys.getfilesystemencoding()
 _ERRORS: Final = sys.getfilesystemencodeerrors()
 RESERVED_BYTES: Final = 1 << 20
-"""Room set aside before a command runs, for the list of what it changes and for bringing that in."""
+"""Disk space reserved before a command runs, for its list and for recording it in the history."""
 
 
 def make(
     base: str, who: Author, forbidden: Sequence[str], limit_bytes: int, spare: tuple[str, int] | None = None
 ) -> tuple[str, int]:
-    """Make the folder of one command; return it and a descriptor that holds it. Refused where there is no room.
+    """Make the folder of one command; return it and its locked descriptor. Raises ToolFailure on a full disk.
 
-    `spare` is what `empty` left of the folder of an earlier command.
+    `spare` is what `empty` returned for the folder of an earlier command.
     """
     about = {
         "limit": limit_bytes,
@@ -80,16 +80,16 @@ def make(
 
 
 def empty(folder: str, lock: int) -> tuple[str, int] | None:
-    """Make the folder of a command whose changes are in the history a spare one; None where that cannot be.
+    """Empty the folder of a command whose changes are recorded, for the next command; None if that fails.
 
-    The room set aside in it is kept for the next command: to have and to free a megabyte costs more than the record.
+    Its reserve stays: allocating and freeing a megabyte takes longer than recording a small change.
     """
     spare = f"{folder}{UNFINISHED}"
     try:
         names = os.listdir(lock)
         if RESERVE not in names:
             return None
-        os.rename(folder, spare)  # nothing in it counts from here on
+        os.rename(folder, spare)  # from here on it is not recovered
         for name in names:
             if name != RESERVE:
                 os.unlink(name, dir_fd=lock)
@@ -124,7 +124,7 @@ def _reserve(folder: int) -> None:
 
 
 def free_reserve(folder: str) -> None:
-    """Give back the room that was set aside."""
+    """Delete the reserve of a change log's folder."""
     try:
         os.unlink(os.path.join(folder, RESERVE))
     except OSError:
@@ -133,35 +133,35 @@ def free_reserve(folder: str) -> None:
 
 @frozen
 class Entry:
-    """What a command's supervisor wrote down of one path before its first change."""
+    """The state of one path before the command first changed it, as its supervisor recorded it."""
 
     kind: str
     """`absent`, `file`, `folder`, `link` or `other`."""
     mode: int
     target: str
     kept: str | bool | None
-    """The name of the kept content in the folder, True where it stands in the list; None: its content was never in
-    danger, "": it could not be kept."""
+    """The name of the content's file in the folder; True: it is in the list; None: the command could not change it;
+    "": it could not be kept."""
     begin: int = 0
     end: int = 0
-    """Where in the list the content stands."""
+    """The content's position in the list."""
 
     @property
     def in_list(self) -> bool:
-        """Whether the content stands in the list itself."""
+        """Whether the content is in the list itself."""
         return self.kept is True
 
 
 class ChangeLog:
-    """The list of one command as it stands on the disk: what it says of each path, and the contents in it.
+    """The change log of one command: its entries, and the contents of the files it changed.
 
-    The list is mapped, not read: contents of many files cost no memory of their own.
+    The list is mapped into memory, so that the contents of many files take none of the heap.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.entries: dict[str, Entry] = {}
-        """By path; a record that was cut off in the middle is none."""
+        """By path; a record that was cut off is left out."""
         self.ended = False
         """Whether the command had ended when its supervisor closed the list."""
         self._list: mmap.mmap | bytes = b""
@@ -176,7 +176,7 @@ class ChangeLog:
             with open(os.path.join(self.folder, LIST), "rb") as file:
                 self.ended = not os.fstat(file.fileno()).st_mode & stat.S_IWUSR
                 self._list = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (FileNotFoundError, ValueError):  # there is none, or nothing in it
+        except (FileNotFoundError, ValueError):  # there is no list, or an empty one
             pass
 
     def _read(self) -> None:
@@ -193,24 +193,24 @@ class ChangeLog:
 
     @property
     def began_ns(self) -> int:
-        """When the command began: nothing that it changed has an earlier time of change."""
+        """When the command began; whatever it changed has a later ctime."""
         return os.stat(os.path.join(self.folder, ABOUT)).st_mtime_ns
 
     def free_reserve(self) -> None:
-        """Give back the room that was set aside."""
+        """Delete the reserve."""
         free_reserve(self.folder)
 
     def small_content(self, entry: Entry) -> bytes:
-        """Return a content that stands in the list."""
+        """Return a content that is in the list."""
         return self._list[entry.begin : entry.end]
 
     def path_of(self, entry: Entry) -> str:
-        """Return the file that holds a content which stands in none."""
+        """Return the path of the file that holds an entry's content."""
         return os.path.join(self.folder, str(entry.kept or ""))
 
 
 def find_abandoned_logs(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the change logs whose program and supervisor are gone, each locked while it is read, with its facts."""
+    """Yield the folders whose program and supervisor are gone, each locked meanwhile, with the facts in ABOUT."""
     try:
         names = os.listdir(base)
     except OSError:
@@ -229,7 +229,7 @@ def find_abandoned_logs(base: str) -> Iterator[tuple[str, dict[str, Any]]]:
             except OSError:  # it may be readable later
                 continue
             if about is None or name.endswith(UNFINISHED):
-                remove_tree(folder)  # nothing had run yet
+                remove_tree(folder)  # no command had run yet
             else:
                 yield folder, about
         finally:

@@ -1,7 +1,7 @@
-"""What a command changed, from the change log its supervisor wrote, brought into the history: undone like any edit.
+"""Bring what a command changed into the history, from the change log that its supervisor wrote.
 
-What could not be kept (a file above the limit, a full disk) is no part of the change; its note and the result
-say so.
+It is then undone like any edit. What could not be kept (a file above the limit, a full disk) is no part of the change;
+the change's note and the call's result say so.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from surehand.history.history import History
 
 KEPT_FILE: Final = 16 * 1024 * 1024
-"""The largest new content that is kept for a redo; an old content is always kept."""
+"""The largest new content that is kept for a redo."""
 KEPT_TOTAL: Final = 128 * 1024 * 1024
 LOOKED_AT: Final = 50_000
-"""Files looked at for changes past the recorder, after a program with several threads changed something."""
+"""The most files checked for changes that the recorder missed, after a program with several threads."""
 INTERRUPTED: Final = "interrupted"
 """The note of a change whose command was killed with its program or its supervisor."""
 LATE: Final = "recorded late"
-"""The note of a change that was brought in after its command had ended: what others did since may be part of it."""
+"""The note of a change recorded long after its command had ended: it may include what others did since."""
 _BLOCK: Final = 1 << 20
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNNOTICED: Final = getattr(os, "O_NOATIME", 0)
-"""A time of access that moves is written to the disk, which takes longer than reading a small file."""
+"""Updating a file's access time takes longer than reading a small file."""
 _AT_ONCE: Final = 1 << 20
-"""Bytes of small contents that are brought into the database together."""
+"""Bytes of small contents that are inserted together."""
 
 
 TOLD_EVERY: Final = 1000
@@ -56,16 +56,16 @@ def _say_nothing(done: int, total: int) -> None:
 
 @frozen
 class Recorded:
-    """What went into the history: the change's id, the files, and what could not be kept."""
+    """What was recorded: the change's id, the files, and what could not be kept."""
 
     change_id: str
     files: tuple[FileChange, ...]
     lost: str = ""
     put_back: tuple[str, ...] = ()
-    """What it had changed where no command may, and what is as it was again."""
+    """Paths that no command may change, restored to what they were."""
 
     def to_dict(self, limit: int = 100) -> list[dict[str, str]]:
-        """Return the paths with what happened to each; the first of very many."""
+        """Return the first `limit` paths with what happened to each."""
         return [{"path": each.path, "action": action(each)} for each in self.files[:limit]]
 
 
@@ -80,15 +80,15 @@ def action(change: FileChange) -> str:
 
 
 def put_back(log: ChangeLog, forbidden: Callable[[str], bool]) -> tuple[str, ...]:
-    """Make what the command of a change log changed on `forbidden` paths as it was; return those paths."""
+    """Restore the `forbidden` paths that the command of a change log changed; return them."""
     entries = [(path, entry) for path, entry in log.entries.items() if entry.kind != "other" and forbidden(path)]
-    # Folders are made before what stands in them; what was not there goes with all that is in it.
+    # Folders are made before their files; what did not exist is removed with everything in it.
     entries.sort(key=lambda each: (each[1].kind == "absent", each[0]))
     return tuple(sorted(path for path, entry in entries if _restored(log, path, entry)))
 
 
 def _restored(log: ChangeLog, path: str, entry: Entry) -> bool:
-    """Put back one path from what the log says of it; False when it is as it was."""
+    """Restore one path from its entry in the log; return False if it is unchanged."""
     now, _ = state_at(path)
     if entry.kind == "absent":
         there = os.path.lexists(path)
@@ -111,22 +111,22 @@ def _restored(log: ChangeLog, path: str, entry: Entry) -> bool:
 
 
 def _read_before(log: ChangeLog, now: FileState, entry: Entry) -> tuple[FileState, bytes | None]:
-    """Return what stood there before, and its content."""
+    """Return the state before the command, and its content."""
     if entry.kind == "folder":
         return FileState("directory", "", entry.mode), None
     if entry.kind == "link":
         data = os.fsencode(entry.target)
         return FileState("symlink", digest_of(data), entry.mode, len(data)), data
-    if entry.kept is None:  # its content was never in danger
+    if entry.kept is None:  # only its mode can have changed
         return replace(now, mode=entry.mode), b""
     data = log.small_content(entry) if entry.in_list else _content(log.path_of(entry), 0, whole=True)[2]
     return FileState("file", digest_of(data), entry.mode, len(data)), data
 
 
 def record(history: History, log: ChangeLog, who: Author, lost: str = "", tell: Tell = _say_nothing) -> Recorded | None:
-    """Compare a change log with what is there now and write the differences down; None when there are none.
+    """Compare a change log with the disk and record the differences; None if there are none.
 
-    `tell` hears how far it has come: how many of how many paths, now and then.
+    `tell` is called now and then with the number of paths compared so far and of all.
     """
     kept = _Keeping(history, log, tell)
     changes: list[FileChange] = []
@@ -144,9 +144,9 @@ def record(history: History, log: ChangeLog, who: Author, lost: str = "", tell: 
 
 
 def find_recorded(history: History, log: ChangeLog, who: Author) -> Recorded | None:
-    """Return what an earlier try has brought in of a change log; None where it has not come to that.
+    """Return what an earlier try has recorded of a change log, or None.
 
-    Who is killed, or fails, between the history and the end of a change log leaves both; it happened once all the same.
+    A process that fails between recording and deleting a change log leaves both; it must not be recorded twice.
     """
     began = os.stat(os.path.join(log.folder, change_logs.ABOUT)).st_mtime
     same = [each for each in history.changes(call_id=who.call_id, session_id=who.session_id) if each.at >= began]
@@ -155,9 +155,9 @@ def find_recorded(history: History, log: ChangeLog, who: Author) -> Recorded | N
 
 
 def changed_unrecorded(log: ChangeLog, roots: Sequence[str]) -> str:
-    """Say which files below the roots changed since the change log began and do not stand in it; a bounded look.
+    """Name the files below the roots that changed since the change log began and are not in it; a bounded search.
 
-    A program with several threads can change the path of a call between the recorder's look and the kernel's.
+    A thread of the program can change a system call's path after the recorder has read it and before the kernel does.
     """
     known = log.entries
     began = log.began_ns
@@ -184,7 +184,7 @@ def _changed_at(path: str) -> int:
 
 
 def recover_commands(history: History, base: str) -> list[str]:
-    """Bring in what commands had changed whose program was killed; return the ids of those changes."""
+    """Record what commands changed whose program was killed; return the ids of those changes."""
     found: list[str] = []
     for folder, about in change_logs.find_abandoned_logs(base):
         log = ChangeLog(folder)
@@ -200,10 +200,9 @@ def recover_commands(history: History, base: str) -> list[str]:
 
 
 class _Keeping:
-    """Turns what a change log says into changes; the caller holds the history's transaction.
+    """Turns the entries of a change log into changes; the caller holds the history's transaction.
 
-    Of ten thousand files every step counts: contents go to the database many at once, and a folder that is gone is
-    asked for once.
+    Made for many thousands of files: contents are inserted many at once, and a removed folder is looked for once.
     """
 
     def __init__(self, history: History, log: ChangeLog, tell: Tell) -> None:
@@ -221,13 +220,13 @@ class _Keeping:
         self._folders: dict[str, bool] = {}
 
     def describe_gaps(self) -> str:
-        """Say what is not covered: files that would have taken too much room, and those that could not be read."""
+        """Name what is not covered: files above the limit, and files that could not be read."""
         large = f"{_some(self._uncovered)}: more than one change may take in the history (history.limit_mb)"
         unread = f"{_some(self._unread)}: what they hold now could not be read, so their undo needs force"
         return "; ".join([*([large] if self._uncovered else ()), *([unread] if self._unread else ())])
 
     def compare_all(self) -> list[FileChange]:
-        """Return what differs now from what the log says, with all contents kept."""
+        """Return what differs from the log, with all contents stored."""
         found: list[FileChange] = []
         total = len(self._log.entries)
         for number, (path, entry) in enumerate(self._log.entries.items(), 1):
@@ -239,7 +238,7 @@ class _Keeping:
         return found
 
     def _compare(self, path: str, entry: Entry) -> FileChange | None:
-        if entry.kind == "other" or entry.kept == "":  # its supervisor has told why it is not covered
+        if entry.kind == "other" or entry.kept == "":  # its supervisor has reported why it is not covered
             return None
         size = self._old_size(entry)
         if size > self._room_before:
@@ -248,7 +247,7 @@ class _Keeping:
         self._room_before -= size
         after = self._after(path)
         if entry.kind == "file" and entry.kept is None:
-            # Its content was never in danger: only its mode can differ.
+            # The command could not change its content, only its mode.
             mode = entry.mode
             before = replace(after, mode=mode) if after.kind == "file" else FileState("file", "", mode)
         else:
@@ -325,7 +324,7 @@ class _Keeping:
         return FileState("symlink", self._keep(data) if kept else digest_of(data), mode, len(data))
 
     def _keep(self, data: bytes, digest: str = "") -> str:
-        """Keep a small content, soon; return its digest."""
+        """Store a small content, with the next batch; return its digest."""
         digest = digest or digest_of(data)
         self._small[digest] = data
         self._waiting += len(data)
@@ -358,7 +357,7 @@ def _some(paths: list[str]) -> str:
 
 
 def _read_again(path: str, size: int, *, whole: bool) -> tuple[str, int, bytes]:
-    """Read a file as `_content` does, once more where the first try failed: open files may be fewer by then."""
+    """Call `_content`, twice if the first try fails, for example with too many open files."""
     try:
         return _content(path, size, whole=whole)
     except OSError as problem:
@@ -368,9 +367,9 @@ def _read_again(path: str, size: int, *, whole: bool) -> tuple[str, int, bytes]:
 
 
 def _content(path: str, size: int, *, whole: bool) -> tuple[str, int, bytes]:
-    """Return digest, size and (when wanted) the bytes of a file; a large one is only passed through.
+    """Return digest, size and (with `whole`) the bytes of a file.
 
-    `size` is what its status says: a small file of that size is read at once, without asking for its end.
+    `size` is that of its status: a small file of that size takes a single read.
     """
     try:
         descriptor = os.open(path, _READING | _UNNOTICED)

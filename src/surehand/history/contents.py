@@ -1,12 +1,11 @@
-"""Contents by their hash: each kept once, however many changes refer to it.
+"""Contents by digest: each is stored once, however many changes refer to it.
 
-Four forms. `raw` and `zlib` stand in the database row (small contents), `file` and `zfile` in a file named by the
-hash, `delta` is a list of splices on another content, so that a hundred edits of a large file cost their hundred
-differences. New contents are kept as they are, because compressing costs more than the edit; `compress` does that
-when the session closes.
+Five forms: `raw` and `zlib` in the database row (small contents), `file` and `zfile` in a file named by the digest,
+and `delta`, a list of splices on another content, so that edits of a large file cost only their differences. New
+contents are stored uncompressed, since compressing takes longer than the edit; `compress` runs when the session closes.
 
-A large file about to be replaced is not copied but linked: its old inode moves into the store as the new one takes
-its name. Every content is checked against its hash when it is read, so a store damaged by hand is noticed.
+A large file about to be replaced is hard-linked into the store, not copied. Every content is checked against its digest
+when it is read, so that damage is noticed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ DELTA_DEPTH: Final = 40
 BLOCK_BYTES: Final = 1 << 20
 _HEAD: Final = struct.Struct("<QQQ")
 _KNOWN: Final = 4096
-"""Contents known to be in the database without looking there; a session of days has many more."""
+"""The most digests in the cache of contents known to be in the database."""
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS content(
@@ -52,7 +51,7 @@ CREATE TRIGGER content_removed AFTER DELETE ON content BEGIN UPDATE total SET by
 CREATE TRIGGER content_packed AFTER UPDATE OF stored ON content
     BEGIN UPDATE total SET bytes = bytes + NEW.stored - OLD.stored; END;
 """
-"""What every look at the size would count anew, and what is worth compressing, without those too small for it."""
+"""The total size, kept by triggers instead of being summed up at every look; an index of what is worth compressing."""
 _INSERT: Final = "INSERT OR IGNORE INTO content(digest, form, size, stored, base, depth, body) VALUES(?,?,?,?,?,?,?)"
 
 
@@ -63,20 +62,20 @@ class Contents:
         self._database = database
         self._folder = folder
         self.added = 0
-        """Bytes kept since somebody last looked at the limit."""
+        """Bytes stored since the limit was last checked."""
         self.known: dict[str, int] = {}
-        """Contents known to be here, with the length of the chain they stand on."""
+        """Digests known to be stored → the length of their chain of deltas."""
         self._placed: list[str] = []
-        """Files of the store made in this transaction: they go when it does not happen."""
+        """Files of the store made in this transaction; deleted on rollback."""
         self._unneeded: dict[str, None] = {}
-        """Files of the store that go once the transaction has happened; until then they may be the only copy."""
+        """Files of the store to delete after the commit; until then they may be the only copy."""
 
     def has(self, digest: str) -> bool:
-        """Whether a content is stored."""
+        """Return whether a content is stored."""
         return self._database.execute("SELECT 1 FROM content WHERE digest=?", (digest,)).fetchone() is not None
 
     def keep(self, digest: str, parts: Sequence[Part]) -> None:
-        """Keep a content given in parts."""
+        """Store a content given in parts."""
         if digest in self.known:
             return
         size = sum(len(part) for part in parts)
@@ -90,19 +89,19 @@ class Contents:
             self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
     def keep_small(self, contents: Mapping[str, bytes]) -> None:
-        """Keep small contents, by their digests, all at once."""
+        """Store many small contents, by their digests."""
         rows = [
             (digest, "raw", len(data), len(data), None, 0, data)
             for digest, data in contents.items()
             if digest not in self.known
         ]
-        rows.sort()  # rows that follow one another share their pages
+        rows.sort()  # rows next to each other share pages
         before = self.total()
         self._database.executemany(_INSERT, rows)
         self.added += self.total() - before
 
     def keep_file(self, digest: str, size: int, path: str) -> None:
-        """Keep a large content that stands in a file nobody will write to: by a link, or else a copy."""
+        """Store a large content from a file that nobody will write to: by a hard link, or else a copy."""
         if self.has(digest):
             return
         if self._folder is None:
@@ -114,7 +113,7 @@ class Contents:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         self._unneeded.pop(target, None)
         self._placed.append(target)
-        _remove(target)  # a file that no row speaks of
+        _remove(target)  # a stray: no row refers to it
         try:
             os.link(path, target, follow_symlinks=False)
         except OSError:
@@ -122,7 +121,7 @@ class Contents:
         self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
     def keep_open(self, digest: str, size: int, file: int) -> None:
-        """Keep a large content that stands in an open file: by a clone where that can be, or else a copy."""
+        """Store a large content by copying an open file."""
         if digest in self.known or self.has(digest):
             return
         self.added += size
@@ -137,13 +136,13 @@ class Contents:
         self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None))
 
     def announce(self, digest: str, size: int) -> bool:
-        """Write down that a file of this content will be linked or copied in; False when it is kept already."""
+        """Insert the row of a file that `adopt` will bring in; return False if the content is stored already."""
         is_new = self._database.execute(_INSERT, (digest, "file", size, size, None, 0, None)).rowcount == 1
         self.added += size * is_new
         return is_new
 
     def adopt(self, digest: str, folder_fd: int, name: str, data: Bytes) -> None:
-        """Bring an announced content in: link the file that has it, or copy where that cannot be."""
+        """Bring in the file of an announced content: by a hard link, or else a copy."""
         target = self.path(digest)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         try:
@@ -152,7 +151,7 @@ class Contents:
             self._store_content(digest, [data])
 
     def keep_after(self, digest: str, base: str, splices: Sequence[Splice], parts: Sequence[Part]) -> None:
-        """Keep a content that came of `splices` on another: as those, unless that would make a chain too long."""
+        """Store a content that `splices` made of `base`: as a delta, unless the chain would be too long."""
         if not splices or not self._keep_delta(digest, base, splices, sum(len(part) for part in parts)):
             self.keep(digest, parts)
 
@@ -181,16 +180,16 @@ class Contents:
         return found[0] if found else None
 
     def get(self, digest: str) -> bytes | None:
-        """Return a content, or None when it is not (or no longer) there as it was."""
+        """Return a content, or None if it is not there or does not match its digest."""
         data = self._read(digest)
         if data is None or digest_of(data) == digest:
             return data
         size = self._database.execute("SELECT size FROM content WHERE digest=?", (digest,)).fetchone()[0]
-        # A program that kept the replaced file open may have appended to it; what was there before is still there.
+        # A program that still has the replaced file open may have appended to it: the beginning is intact.
         return data[:size] if digest_of(data[:size]) == digest else None
 
     def holds(self, digest: str) -> bool:
-        """Say whether a content is there to be read, without reading it: whether it is as it was shows then."""
+        """Return whether a content is there, without reading it or checking its digest."""
         while True:
             row = self._database.execute("SELECT form, base FROM content WHERE digest=?", (digest,)).fetchone()
             if row is None:
@@ -203,7 +202,7 @@ class Contents:
             digest = base
 
     def stream(self, digest: str) -> Stream | None:
-        """Return a content block by block, for one too large to be held; None when it is not there."""
+        """Return a content as blocks, for one too large to be held; None if it is not there."""
         chain: list[list[Splice]] = []
         size, current = None, digest
         while True:
@@ -227,12 +226,12 @@ class Contents:
         return Stream(digest, _blocks(file, form == "zfile"), stored, chain)
 
     def path(self, digest: str) -> str:
-        """Return where a large content's file stands."""
+        """Return the path of a large content's file."""
         assert self._folder is not None
         return os.path.join(self._folder, digest[:2], digest)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Drop contents nobody refers to."""
+        """Delete contents that nothing refers to."""
         self.known.clear()
         for digest in digests:
             self._database.execute("DELETE FROM content WHERE digest=?", (digest,))
@@ -240,12 +239,12 @@ class Contents:
                 self._unneeded.update(dict.fromkeys((self.path(digest), self.path(digest) + ".z")))
 
     def committed(self) -> bool:
-        """Take note that the transaction has happened; True when files are left to `remove_unneeded`."""
+        """Note the commit; return True if `remove_unneeded` has files to delete."""
         self._placed.clear()
         return bool(self._unneeded)
 
     def rolled_back(self) -> None:
-        """Forget what the transaction would have changed. Called before others can begin one."""
+        """Undo what the transaction did beside the database. Called while it still excludes others."""
         self.known.clear()
         self._unneeded.clear()
         for path in self._placed:
@@ -253,14 +252,14 @@ class Contents:
         self._placed.clear()
 
     def remove_unneeded(self) -> None:
-        """Remove the files that transactions have made needless, unless somebody keeps that content again by now."""
+        """Delete files that transactions no longer need, unless their content was stored again meanwhile."""
         while self._unneeded:
             path, _ = self._unneeded.popitem()
             if not self._is_needed(os.path.basename(path)):
                 _remove(path)
 
     def remove_strays(self) -> None:
-        """Remove files of the store that no row speaks of: a killed process left them."""
+        """Delete files of the store that no row refers to: a killed process left them."""
         if self._folder is None:
             return
         for folder, _, names in os.walk(self._folder):
@@ -274,7 +273,7 @@ class Contents:
         return row is not None and (row[0], dot + ending) in (("file", ""), ("zfile", ".z"))
 
     def withdraw(self, digest: str, folder_fd: int, name: str) -> None:
-        """Let go of a linked file whose replacement did not happen: the store must not share it with the user."""
+        """Remove a linked file whose replacement did not happen: the store must not share it with the user."""
         form = self._database.execute("SELECT form FROM content WHERE digest=?", (digest,)).fetchone()
         if self._folder is None or form != ("file",):
             return
@@ -282,12 +281,12 @@ class Contents:
             stored, original = os.stat(self.path(digest)), os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
             shared = (stored.st_dev, stored.st_ino) == (original.st_dev, original.st_ino)
         except OSError:
-            shared = not os.path.exists(self.path(digest))  # announced, and never brought in
+            shared = not os.path.exists(self.path(digest))  # announced, but not adopted
         if shared:
             self.forget([digest])
 
     def compress(self, budget_s: float) -> None:
-        """Compress what is still kept as it was, for at most `budget_s` seconds."""
+        """Compress uncompressed contents, for at most `budget_s` seconds."""
         deadline = time.monotonic() + budget_s
         query = "SELECT digest, form, size FROM content WHERE form IN ('raw', 'file') AND size > 256 LIMIT 500"
         for digest, form, size in self._database.execute(query).fetchall():
@@ -299,7 +298,7 @@ class Contents:
                 self._compress_one(digest, form, data)
 
     def _compress_large(self, digest: str) -> None:
-        """Compress a file of the store block by block; one that is not what it was is left as it is."""
+        """Compress a file of the store block by block; one that does not match its digest is left alone."""
         blocks, target = self.stream(digest), self.path(digest) + ".z"
         if blocks is None:
             return
@@ -326,15 +325,15 @@ class Contents:
             self._unneeded[self.path(digest)] = None
 
     def total(self) -> int:
-        """Return how many bytes are kept."""
+        """Return the size of all contents as stored."""
         return self._database.execute("SELECT bytes FROM total").fetchone()[0]
 
     def digests(self) -> set[str]:
-        """Return what is kept."""
+        """Return the digests of all contents."""
         return {row[0] for row in self._database.execute("SELECT digest FROM content")}
 
     def bases(self) -> dict[str, str]:
-        """Return which content each difference stands on."""
+        """Return, by the digest of each delta, that of the content it is based on."""
         return dict(self._database.execute("SELECT digest, base FROM content WHERE base IS NOT NULL"))
 
     def _read(self, digest: str) -> bytes | None:
@@ -372,10 +371,9 @@ class Contents:
 
 
 class Stream:
-    """A content that is read block by block, once; where it is not what it was, the last step says so.
+    """A content as blocks, to be read once; raises ToolFailure at the end if it does not match its digest.
 
-    What stands after the content's own end (a program that kept the replaced file open may have appended to it) is no
-    part of it.
+    Bytes behind the content's size are left out: a program that still has the replaced file open may have appended.
     """
 
     def __init__(self, digest: str, blocks: Iterable[bytes], size: int, chain: Sequence[Sequence[Splice]]) -> None:
@@ -405,14 +403,14 @@ def _first_bytes(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def _spliced_blocks(blocks: Iterable[bytes], splices: Sequence[Splice]) -> Iterator[bytes]:
-    """Yield a content with splices (in order, apart) made on the way."""
+    """Yield the blocks of a content with splices (in order, not overlapping) applied."""
     position, waiting = 0, deque(splices)
     for block in blocks:
         begin, end = 0, len(block)
         while waiting and waiting[0].start < position + end:
             splice = waiting[0]
             yield block[begin : max(splice.start - position, begin)]
-            if splice.end > position + end:  # the rest of what it takes away is in the blocks that follow
+            if splice.end > position + end:  # the rest of what it removes is in the following blocks
                 yield splice.new
                 waiting[0] = Splice(position + end, splice.end, b"")
                 begin = end
@@ -432,7 +430,7 @@ def _blocks(file: FileIO, compressed: bool) -> Iterator[bytes]:
             return
         reader = zlib.decompressobj()
         for block in read_blocks(file.fileno()):
-            while block:  # a block may stand for a thousand of its size
+            while block:  # a block may expand to a thousand times its size
                 yield reader.decompress(block, BLOCK_BYTES)
                 block = reader.unconsumed_tail
         yield reader.flush()
@@ -446,7 +444,7 @@ def _compress_parts(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_blocks(file: int) -> Iterator[bytes]:
-    """Yield an open file from where it stands, block by block."""
+    """Yield an open file from its current position, block by block."""
     while block := os.read(file, BLOCK_BYTES):
         yield block
 
@@ -462,7 +460,7 @@ def _splices(body: bytes) -> list[Splice]:
 
 
 def _write(path: str, parts: Iterable[Part]) -> None:
-    """Write a file of the store in one step; a half-written one is overwritten by the next try."""
+    """Write a file of the store atomically; a half-written one is overwritten by the next try."""
     unfinished = path + ".part"
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

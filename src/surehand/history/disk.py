@@ -1,4 +1,4 @@
-"""A file as it is on the disk, and putting one back: through its folder's descriptor, no link followed."""
+"""The state of a file on the disk, and restoring one: by its folder's descriptor, without following links."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from surehand.history.contents import Stream, read_blocks
 from surehand.history.words import ABSENT, FileState
 
 Data: TypeAlias = bytes | memoryview | Stream
-"""A content, or a way to read it block by block."""
+"""A content, or a stream of its blocks."""
 HELD_BYTES: Final = 4 << 20
-"""The largest content that is held in memory to be shown or compared; a larger one is passed through."""
+"""The largest content that is held in memory to be shown or compared; a larger one is streamed."""
 _DIGESTS: Final = 64
 
 
 def state_at(path: str) -> tuple[FileState, bytes | None]:
-    """Return what stands at `path` and its content; FIFOs, sockets and devices count as absent."""
+    """Return the state of `path` and its content; FIFOs, sockets and devices count as absent."""
     try:
         folder = os.open(os.path.dirname(path) or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -37,7 +37,7 @@ def state_at(path: str) -> tuple[FileState, bytes | None]:
 
 
 def state_in(folder: int, name: str, held: int | None = None) -> tuple[FileState, bytes | None]:
-    """Return what stands under `name` in an open folder, and its content; None of a file above `held` bytes."""
+    """Return the state of `name` in an open folder, and its content; None for a file above `held` bytes."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def state_in(folder: int, name: str, held: int | None = None) -> tuple[FileState
 
 
 def is_special(folder: int, name: str) -> bool:
-    """Say whether a pipe, a socket or a device stands under `name` in an open folder: it has no state here."""
+    """Return whether `name` in an open folder is a pipe, a socket or a device."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -67,18 +67,18 @@ def is_special(folder: int, name: str) -> bool:
 
 
 _known: Final[dict[tuple[int, ...], tuple[str, int]]] = {}
-"""Digests of large files by what their status was: one undo looks at a file four times, and reads it once."""
+"""Digests of large files by status: an undo needs one four times, and reads the file once."""
 
 
 def _large_digest(folder: int, name: str) -> tuple[str, int]:
-    """Return digest and size of a large file, not read again while nothing of its status has moved."""
+    """Return digest and size of a large file, read again only if its status has changed."""
     file = open_in(folder, name)
     try:
         status = os.fstat(file)
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if (known := _known.get(key)) is not None:
             return known
-        settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS  # a later write moves its time
+        settled = time.time_ns() - status.st_ctime_ns > SETTLED_NS  # old enough that a later write changes the ctime
         hasher, size = hashlib.sha256(), 0
         for block in read_blocks(file):
             hasher.update(block)
@@ -94,7 +94,7 @@ def _large_digest(folder: int, name: str) -> tuple[str, int]:
 
 
 def open_in(folder: int, name: str) -> int:
-    """Open a regular file in an open folder for reading; no link is followed."""
+    """Open a regular file in an open folder for reading, without following a link."""
     return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
 
 
@@ -117,7 +117,7 @@ def put(
     *,
     flush: bool = True,
 ) -> None:
-    """Bring `name` from the state `now` to the state `wanted`. A folder that is not empty stays."""
+    """Change `name` from the state `now` to the state `wanted`. A folder that is not empty stays."""
     if wanted.kind == "absent":
         _remove(folder, name, now)
     elif wanted.kind == "directory":
@@ -155,7 +155,7 @@ def _parts(data: Data) -> Iterable[bytes | memoryview]:
 
 
 def _mode_of_new(mode: int) -> int:
-    """Return the mode for a file made anew: as root it is root's, whoever had it, and so it runs as nobody else."""
+    """Return the mode for a new file, as root without setuid and setgid: the file may have belonged to another user."""
     return mode if os.geteuid() else mode & ~(stat.S_ISUID | stat.S_ISGID)
 
 
@@ -168,7 +168,7 @@ def _make_folder(folder: int, name: str, now: FileState, wanted: FileState) -> N
         # By descriptor, so that no link is followed.
         made = os.open(name, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
-            # Linux lets nobody change a mode through a descriptor that is open for its path alone.
+            # Linux does not allow fchmod on an O_PATH descriptor.
             os.chmod(f"/proc/self/fd/{made}" if PATH_ONLY else made, wanted.mode)
         finally:
             os.close(made)

@@ -1,14 +1,14 @@
-"""`History`: what tools use to write a change down before it happens and to confirm it afterwards.
+"""`History`: tools record a change in it before making it, and confirm it afterwards.
 
     pending = history.begin(who, [FileChange(path, before, after)], before=data, after=parts)
     ...replace the file through `pending.temporary`, under the folder's lock...
     change_id = history.commit(pending)
 
-A tool that finds out afterwards what changed (a command) keeps the contents with `keep_bytes` and writes all
-down with `record`, both in one transaction: contents that no entry of the log refers to are pruned.
+A tool that learns afterwards what changed (a command) stores the contents with `keep_bytes` and adds the entry with
+`record`, both in one transaction: contents that no entry of the log refers to are pruned.
 
-What a call did elsewhere than in files is taken back by a call (a compensating operation): whoever knows it writes
-it down when the call has ended, and Undo makes it, newest first among the other changes:
+What a call did elsewhere than in files is undone by another call, its compensation. It is recorded when the call has
+ended, and Undo makes it in turn with the other changes, newest first:
 
     author = Author.of(ctx, "Send", "Send the letter")
     change_id = history.record_compensation(author, Compensation("Unsend", {"id": 7}))
@@ -51,12 +51,12 @@ _STRAYS_EVERY_S: Final = 24 * 3600.0
 
 @frozen
 class Pending:
-    """A change written down and not yet confirmed."""
+    """A change that is recorded and not yet confirmed."""
 
     id: str
     temporary: str
     linked: str = ""
-    """The digest of the old content, when its file is to be linked into the store."""
+    """The digest of the old content, if its file is to be linked into the store."""
 
 
 class History(Store):
@@ -79,7 +79,7 @@ class History(Store):
         about: Sequence[str] = (),
         parts: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Pending:
-        """Write down that a change begins. `before` and `after` are contents of the first file not yet kept."""
+        """Record a change that begins. `before` and `after` are contents of its first file, not stored yet."""
         temporary = temporary_name(os.urandom(6).hex())
         first, linked = files[0], ""
         change = _entry(who, files, kind, about, temporary, parts)
@@ -89,13 +89,13 @@ class History(Store):
             elif before is not None:
                 self.contents.keep(first.before.digest, [before])
             if after is not None and first.after is None and not splices:
-                self.contents.added += sum(map(len, after))  # kept when it is made, refused while it is not
+                self.contents.added += sum(map(len, after))  # stored on completion, but refused now if too large
             elif after is not None and first.after is not None:
                 self.contents.keep_after(first.after.digest, first.before.digest, splices, after)
             return Pending(self.log.add(change), temporary, linked)
 
     def adopt(self, pending: Pending, folder: int, name: str, data: Bytes, links: int) -> None:
-        """Bring a large old content into the store, by link where the file has no other name."""
+        """Bring a large old content into the store, by a hard link if the file has no other name."""
         if not pending.linked:
             return
         with before_anything_changes():
@@ -105,10 +105,10 @@ class History(Store):
                 raise unusable(problem) from problem
 
     def commit(self, pending: Pending) -> str:
-        """Confirm a change that has happened as it was written down; return its id.
+        """Confirm a change that has happened as recorded; return its id.
 
-        The confirmation itself is written with the next change, or when somebody looks: until then the file, which
-        holds what was written down for it, says the same.
+        The confirmation is written with the next transaction. After a crash before that, recovery confirms the change
+        by the file, which holds the recorded content.
         """
         with self._lock:
             self._confirmed.append(pending.id)
@@ -124,7 +124,7 @@ class History(Store):
     ) -> str:
         """Confirm a change whose new content was not known when it began; return its id.
 
-        Never fails: the files are changed already. What cannot be confirmed now is recovered at the next opening.
+        Never raises: the files are changed already. What cannot be confirmed now is recovered at the next opening.
         """
         first = files[0]
         try:
@@ -138,9 +138,9 @@ class History(Store):
         return pending.id
 
     def commit_reversal(self, pending: Pending) -> str:
-        """Confirm an undo or redo together with the states of what it is about; return what could not be done.
+        """Confirm an undo or redo and update the states of the changes it is about; return why that failed, or "".
 
-        Never fails: the files are changed already, and the next look at the history recovers the rest.
+        Never raises: the files are changed already, and the next opening recovers the rest.
         """
         try:
             with self.transaction():
@@ -153,10 +153,10 @@ class History(Store):
         return ""
 
     def abandon(self, pending: Pending, folder: int, *, may_have_happened: bool = True) -> bool:
-        """Take back what was written down of a change that failed; True when it turns out to have happened.
+        """Remove the entry of a change that failed; return True, and confirm it, if the change happened all the same.
 
-        The file says so: an error after the new content took its name does not make the change undone. `folder` is
-        the open folder of its first path, whose lock the caller holds.
+        The file tells: an error may follow the rename. `folder` is the open folder of the first path, whose lock the
+        caller holds.
         """
         try:
             with self._hold_database():
@@ -173,11 +173,11 @@ class History(Store):
         return False
 
     def record(self, who: Author, changes: Sequence[FileChange]) -> str:
-        """Write down a change that has happened, whose contents are kept already; return its id."""
+        """Record a change that has happened and whose contents are stored already; return its id."""
         return self.record_found(lambda: (who, changes))
 
     def record_found(self, find: Callable[[], tuple[Author, Sequence[FileChange]]]) -> str:
-        """Write down what `find` says has changed, and what it keeps of it, in one step; return the id, "" for none."""
+        """Record the changes that `find` returns, in one transaction; return the id, "" for none."""
         with self.transaction():
             who, changes = find()
             if not changes:
@@ -187,9 +187,9 @@ class History(Store):
         return id
 
     def record_compensation(self, who: Author, compensation: Compensation, change_id: str = "") -> str:
-        """Write down the call that takes back what a call has done elsewhere than in files; return the change's id.
+        """Record the call that undoes what a call did elsewhere than in files; return the change's id.
 
-        `change_id` is the change of files that the call has made too: one undo takes back both.
+        `change_id` is the change of files that the same call made: one undo takes back both.
         """
         with self.transaction():
             if change_id and self.log.get(change_id, with_files=False) is not None:
@@ -198,7 +198,7 @@ class History(Store):
             return self.log.add(replace(_entry(who, (), "change", (), ""), state="done", compensation=compensation))
 
     def record_taken_back(self, who: Author, change_id: str) -> str:
-        """Write down that the call which takes a change back was made; return the id of that undo."""
+        """Record that the compensation of a change was called; return the id of that undo."""
         entry = replace(_entry(who, (), "undo", (change_id,), ""), state="done", parts={change_id: (CALL_MADE,)})
         with self.transaction():
             id = self.log.add(entry)
@@ -206,10 +206,10 @@ class History(Store):
         return id
 
     def record_made_again(self, who: Author, change_id: str, made: str, *, redo: str, undos: Sequence[str]) -> str:
-        """Write down that the call of a change was made again, as the change `made` ("" when it recorded none).
+        """Record that the call of a change was made again, as the change `made` ("" if it recorded none).
 
-        `redo` is the redo that this is part of, "" for a new one, and `undos` are the undos that it completes. Returns
-        the redo's id.
+        `redo` is the redo that this belongs to, "" for a new one; `undos` are the undos that it completes. Returns the
+        redo's id.
         """
         with self.transaction():
             taken_back = self.log.select(PARTIAL_UNDOS, (), with_files=False)
@@ -226,7 +226,7 @@ class History(Store):
             return self.log.get(id, with_files=with_files)
 
     def begun(self) -> list[Change]:
-        """Return the changes that are begun and not confirmed, oldest first."""
+        """Return the changes that have begun and are not confirmed, oldest first."""
         with self._hold_to_read():
             return self.log.intents()
 
@@ -240,7 +240,7 @@ class History(Store):
         turn: str | None = None,
         before: int | None = None,
     ) -> list[Change]:
-        """Return confirmed changes, newest first; of one session, path, call or turn, before a number, when given."""
+        """Return confirmed changes, newest first, filtered by session, path, call, turn, and below a number."""
         condition, values = "state != 'intent'", list[str | int]()
         if before is not None:
             condition, values = condition + " AND number < ?", [before]
@@ -267,10 +267,10 @@ class History(Store):
         after: int = 0,
         turns: Sequence[str] | None = None,
     ) -> list[Change]:
-        """Return changes of a kind that are not taken back, newest first; of a session, of turns, after a number."""
+        """Return changes of a kind that are not undone, newest first, filtered by session, turns, above a number."""
         condition, values = f"state = 'done' AND {of_kind(kind)} AND number > ?", list[str | int]([after])
         if turns is not None:
-            # Looked for by the turns: the signs keep SQLite from going through all of a kind.
+            # The `+` signs make SQLite use the index of turns instead of reading all changes of the kind.
             condition = f"+state = 'done' AND +kind = '{kind}' AND number > ? AND {of_turns(len(turns))}"
             values += [*turns, *turns]
         if session_id is not None:
@@ -279,7 +279,7 @@ class History(Store):
             return self.log.select(condition, values, limit=limit)
 
     def latest_first(self, condition: str) -> Iterator[Change]:
-        """Yield the entries of the log that meet a condition, newest first, read as they are wanted."""
+        """Yield the entries that meet a condition, newest first, read a few at a time."""
         below = sys.maxsize
         while True:
             with self._hold_to_read():
@@ -290,7 +290,7 @@ class History(Store):
             below = found[-1].number
 
     def partial_undos(self) -> dict[str, set[str]]:
-        """Return, by change, the paths of it that undos have taken back without the rest of it."""
+        """Return, by change id, the paths that undos of a part of the change have restored."""
         with self._hold_database():
             return self.log.partial_undos()
 
@@ -300,13 +300,13 @@ class History(Store):
             return self.log.fact("dropped")
 
     def share(self) -> History:
-        """Share this history with a sub-session; the last user closes it."""
+        """Count one more user, a sub-session; the last one's `close` closes the history."""
         with self._lock:
             self._users += 1
         return self
 
     def close(self) -> None:
-        """Write what is still in memory, compress, keep to the limit, and let go of the database."""
+        """Write confirmations, compress, prune, and close the database."""
         with self._lock:
             self._users -= 1
             if self._users > 0:
@@ -318,7 +318,7 @@ class History(Store):
                 self._database.close()
 
     def remove_strays(self) -> None:
-        """Remove from the store what a killed process left there: contents of changes that never came about."""
+        """Delete what killed processes left in the store: contents of changes that never happened."""
         with self.transaction():
             self.contents.remove_strays()
             self.log.set_fact("strays_removed", str(time.time()))
@@ -326,7 +326,7 @@ class History(Store):
     def _tidy(self) -> None:
         try:
             with self.transaction():
-                self.contents.compress(budget_s=0.25)  # and what is confirmed is written down
+                self.contents.compress(budget_s=0.25)  # the transaction also writes pending confirmations
                 last = float(self.log.fact("strays_removed", "0"))
             self._keep_to_limit()
             if not last <= time.time() <= last + _STRAYS_EVERY_S:
@@ -335,7 +335,7 @@ class History(Store):
             self._note(str(problem))
 
     def _prune_sometimes(self) -> None:
-        """Prune from time to time, and after much new content. Never raises: the files are changed already."""
+        """Prune every few changes, and after much new content. Never raises: the files are changed already."""
         self._recorded += 1
         if self._recorded % _CHECK_EVERY == 0 or self.contents.added > self._limit_bytes // 10:
             self.contents.added = 0
@@ -349,7 +349,7 @@ class History(Store):
             self._note(self.describe_pruned())
 
     def prune(self, limit_bytes: int) -> int:
-        """Drop the oldest changes, where contents exceed the limit, until a tenth of it is free; return how many."""
+        """If the contents exceed the limit, drop the oldest changes until a tenth of it is free; return how many."""
         # What goes is decided in `prune_oldest` (log.py). Called above the limit and at every close; never by
         # `open_to_look`. By hand: console/changes.py. The limit: `HistorySettings`; of one change: `most_bytes`
         # (store.py).
@@ -393,7 +393,7 @@ def _entry(
 
 @contextmanager
 def before_anything_changes() -> Generator[None]:
-    """Say of a failure of the history that nothing was changed: only where that is certain."""
+    """Add "Nothing was changed" to a failure of the history; for use before the first file changes."""
     try:
         yield
     except ToolFailure as problem:
@@ -420,12 +420,12 @@ def _open(session: Session) -> History:
 
 @contextmanager
 def open_to_look(state_dir: str, note: Callable[[str], None]) -> Generator[History]:
-    """Open the history of a workspace by its state folder, recovered after a crash; nothing is pruned.
+    """Open the history in a workspace's state folder, and recover what a crash left; nothing is pruned.
 
-    It answers also where nothing can be written; what is not recovered then is noted.
+    Works on a disk that cannot be written, too; what is not recovered then is noted.
     """
     folder = os.path.join(state_dir, "history")
-    # A command that was killed may be all there is: its change log becomes the first change.
+    # A killed command may have left its change log only: it becomes the first change.
     is_there = any(os.path.isdir(os.path.join(state_dir, name)) for name in ("history", "journals"))
     history = History(folder if is_there else None, sys.maxsize, note)
     try:

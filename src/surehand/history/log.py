@@ -1,4 +1,4 @@
-"""The log of changes and its pruning, in SQLite (write-ahead log): several processes use it at once."""
+"""The log of changes and its pruning, in SQLite (write-ahead log), used by several processes at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from surehand.state.files import open_to_read
 SEEN_ROWS: Final = 2000
 SEEN_BYTES: Final = 64 * 1024 * 1024
 PRUNED_SHARE: Final = 0.9
-"""Pruning stops at this share of the limit. One change may take at most as much."""
+"""Pruning stops at this share of the limit, which is also the most that one change may take."""
 _PRUNE_SEEN: Final = """
 DELETE FROM seen WHERE digest IN (SELECT digest FROM (
     SELECT digest, ROW_NUMBER() OVER latest AS rows, SUM(LENGTH(body)) OVER latest AS bytes
@@ -46,23 +46,23 @@ CREATE INDEX change_parts ON change(number) WHERE parts != '';
 CREATE INDEX change_call ON change(call);
 CREATE INDEX change_turn ON change(turn) WHERE turn != call;
 """
-"""What an undo looks for, however long the history is: the latest of a kind, undos of a part of a change, and what came
-of a call or a turn. Each index is a page to be written with every edit, so that none holds what another tells."""
+"""For the queries of an undo: the latest change of a kind, undos of a part of a change, changes of a call or a turn.
+Every edit writes a page of each index, so they do not overlap."""
 
 
 def of_kind(kind: ChangeKind) -> str:
-    """Return the condition for changes of a kind, spelled so that SQLite finds the index which holds them."""
+    """Return the condition for changes of a kind, spelled so that SQLite uses a partial index."""
     return "kind = 'change' AND kind != 'undo'" if kind == "change" else f"kind = '{kind}' AND kind != 'change'"
 
 
 def of_turns(count: int) -> str:
-    """Return the condition for changes of some turns; their names are its values, twice."""
+    """Return the condition for changes of some turns; its values are their names, twice."""
     names = ",".join("?" * count)
     return f"((turn IN ({names}) AND turn != call) OR (call IN ({names}) AND turn = call))"
 
 
 PARTIAL_UNDOS: Final = "parts != '' AND +kind = 'undo' AND +state = 'done'"
-"""The `+` keeps SQLite from using that column's index: most undos are of whole changes."""
+"""The `+` signs make SQLite use the index of `parts`, the smaller one: most undos are of whole changes."""
 _UPGRADES: Final = {
     1: """
 ALTER TABLE change ADD COLUMN main_session TEXT NOT NULL DEFAULT '';
@@ -75,14 +75,14 @@ UPDATE change SET main_session = session, turn = call;
     2: contents.SCHEMA_3,
     3: "".join(f"DROP INDEX IF EXISTS change_{name};" for name in _OLD_INDEXES) + _INDEXES,
 }
-"""What brings a database of an older version to the next one."""
+"""Version → the statements that upgrade a database of that version to the next."""
 
 
 def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
-    """Open the database of a history folder (None: in memory). Returns it, and a note when a broken one was set aside.
+    """Open the database of a history folder (None: in memory). Also returns a note if a damaged one was set aside.
 
-    The database syncs on checkpoints, not on every change: a killed process loses nothing, a power cut may lose the
-    latest entries but never breaks the older ones.
+    The database is synced on checkpoints, not on every change: a killed process loses nothing, a power cut may lose
+    the latest entries but never damages older ones.
     """
     if folder is None:
         return _prepare_database(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)), ""
@@ -97,7 +97,7 @@ def connect(folder: str | None) -> tuple[sqlite3.Connection, str]:
 
 
 def connect_to_read(folder: str | None) -> sqlite3.Connection:
-    """Open the database of a history folder where it cannot be written; an empty one in memory where there is none."""
+    """Open the database of a history folder read-only; an empty one in memory if there is none."""
     path = os.path.join(folder or "", "history.db")
     if folder is None or not os.path.exists(path):
         return connect(None)[0]
@@ -111,11 +111,11 @@ def connect_to_read(folder: str | None) -> sqlite3.Connection:
 
 
 class Unreadable(sqlite3.DatabaseError):
-    """A row does not hold what was written into it."""
+    """A row that cannot be parsed."""
 
 
 def is_damaged(folder: str, problem: Exception) -> bool:
-    """Say whether the database of a history folder will not get well by itself, as a locked one or a full disk may.
+    """Return whether an error means lasting damage, unlike a lock or a full disk.
 
     SQLite also reports "malformed" after one failed read, so the file is checked again.
     """
@@ -127,7 +127,7 @@ def is_damaged(folder: str, problem: Exception) -> bool:
 
 
 def _passes_check(path: str) -> bool:
-    """Read a whole database once more; say whether it is sound."""
+    """Run SQLite's quick check on a database; return whether it is intact."""
     try:
         with closing(sqlite3.connect(path, timeout=15)) as database:
             return database.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
@@ -136,10 +136,10 @@ def _passes_check(path: str) -> bool:
 
 
 def set_aside(folder: str) -> str:
-    """Move the database of a history folder out of the way, with its contents; return its new name."""
+    """Rename the database of a history folder and its contents; return the database's new name."""
     path, contents, mark = os.path.join(folder, "history.db"), os.path.join(folder, "contents"), time.time_ns()
     aside = f"{path}.broken-{mark}"
-    if os.path.isdir(contents):  # first: to a new database they are strays, which it removes
+    if os.path.isdir(contents):  # first: a new database would delete them as strays
         os.rename(contents, f"{contents}.broken-{mark}")
     os.rename(path, aside)
     for extra in ("-wal", "-shm"):
@@ -158,7 +158,7 @@ def _open_database(path: str) -> sqlite3.Connection:
 
 
 def _prepare_database(database: sqlite3.Connection) -> sqlite3.Connection:
-    database.execute("PRAGMA auto_vacuum=INCREMENTAL")  # heard only by a new database
+    database.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes effect in a new database only
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=NORMAL")
     database.execute("PRAGMA wal_autocheckpoint=4000")
@@ -172,7 +172,7 @@ def _version(database: sqlite3.Connection) -> int:
 
 
 def _bring_up_to_date(database: sqlite3.Connection) -> None:
-    """Make the tables of a new database, or change those of an older one, in one step; another process may be at it."""
+    """Create or upgrade the tables in one transaction; another process may be doing the same."""
     database.execute("BEGIN IMMEDIATE")
     try:
         version = _version(database)
@@ -194,7 +194,7 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script one by one; those of a trigger have others in them."""
+    """Yield the statements of a script; that of a trigger contains others."""
     statement = ""
     for part in script.split(";")[:-1]:
         statement += f"{part};"
@@ -210,7 +210,7 @@ class Log:
         self._database = database
 
     def add(self, change: Change) -> str:
-        """Add a change and return the id it was given; its own id is not looked at."""
+        """Insert a change and return its new id; `change.id` is ignored."""
         description = change.description.encode("utf-8", "backslashreplace").decode()
         row = (change.at, change.session_id, change.call_id, change.tool, description, change.kind, change.state)
         cursor = self._database.execute(
@@ -231,13 +231,13 @@ class Log:
         return str(cursor.lastrowid)
 
     def finish(self, id: str, files: Sequence[FileChange]) -> None:
-        """Confirm a change that was begun."""
+        """Confirm a change, with its files as they are now known."""
         self._database.execute(
             "UPDATE change SET state='done', temporary='', files=? WHERE number=?", (_pack_files(files), int(id))
         )
 
     def confirm(self, ids: Sequence[str]) -> None:
-        """Confirm changes that happened as they were written down, unless another process has recovered them by now."""
+        """Confirm changes that happened as recorded, except those that another process has recovered meanwhile."""
         self._database.executemany(
             "UPDATE change SET state='done', temporary='' WHERE number=? AND state='intent'", [(int(id),) for id in ids]
         )
@@ -247,21 +247,21 @@ class Log:
         self._database.executemany("UPDATE change SET state=? WHERE number=?", [(state, int(id)) for id in ids])
 
     def set_compensation(self, id: str, compensation: Compensation) -> None:
-        """Add the call that takes a change back to what is known of it."""
+        """Set the call that undoes a change."""
         row = (_packed_compensation(compensation), int(id))
         self._database.execute("UPDATE change SET compensation=? WHERE number=?", row)
 
     def set_about(self, id: str, about: Sequence[str]) -> None:
-        """Set what an undo or redo is about."""
+        """Set the changes that an undo or redo is about."""
         self._database.execute("UPDATE change SET about=? WHERE number=?", (json.dumps(about), int(id)))
 
     def update_reversed(self, change: Change) -> None:
-        """Set the states of what an undo took back, or of what a redo brought back."""
+        """Update the states of the changes that an undo or redo reversed."""
         taken = self.partial_undos()
         if change.kind == "redo":
             self.set_state(change.about, "undone")
             for undo in filter(None, (self.get(id, with_files=False) for id in change.about)):
-                # What a call took back comes back by making the original call again, as a change of its own.
+                # Changes undone by a call are redone by making the original call again, as changes of their own.
                 self.set_state([id for id in undo.about if CALL_MADE not in taken.get(id, ())], "done")
             return
         self.set_state([id for id in change.about if id not in change.parts], "undone")
@@ -270,7 +270,7 @@ class Log:
             self.set_state([original.id], "done" if left else "undone")
 
     def partial_undos(self) -> dict[str, set[str]]:
-        """Return, by change, the paths of it that undos have taken back without the rest of it."""
+        """Return, by change id, the paths that undos of a part of the change have restored."""
         taken: dict[str, set[str]] = {}
         for undo in self.select(PARTIAL_UNDOS, (), with_files=False):
             for id, paths in undo.parts.items():
@@ -279,27 +279,27 @@ class Log:
 
     @staticmethod
     def files_left(change: Change, taken: Mapping[str, set[str]]) -> tuple[FileChange, ...]:
-        """Return what of a change is not taken back."""
+        """Return the files of a change that are not undone."""
         gone = taken.get(change.id)
         return change.files if not gone else tuple(each for each in change.files if each.path not in gone)
 
     @staticmethod
     def call_left(change: Change, taken: Mapping[str, set[str]]) -> bool:
-        """Say whether a change is to be taken back by a call that was not made yet."""
+        """Return whether a change has a compensation that was not called yet."""
         return change.compensation is not None and CALL_MADE not in taken.get(change.id, ())
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Take changes out of the log."""
+        """Delete changes."""
         self._database.executemany("DELETE FROM change WHERE number=?", [(int(id),) for id in ids])
 
     def get(self, id: str, *, with_files: bool = True) -> Change | None:
-        """Return a change by its id; its files, of which there may be very many, only where they are wanted."""
+        """Return a change by its id, or None; without its files (there may be very many) if they are not wanted."""
         if not (id.isascii() and id.isdecimal() and len(id) < 18):
             return None
         return next(iter(self.select("number = ?", (int(id),), with_files=with_files)), None)
 
     def intents(self) -> list[Change]:
-        """Return what was begun and not confirmed, oldest first."""
+        """Return the changes that have begun and are not confirmed, oldest first."""
         found = self.select("state = 'intent' AND kind != 'undo'", ())
         return sorted(found + self.select(f"state = 'intent' AND {of_kind('undo')}", ()), key=lambda each: each.number)
 
@@ -312,7 +312,7 @@ class Log:
         oldest_first: bool = False,
         with_files: bool = True,
     ) -> list[Change]:
-        """Return the changes that meet a condition, newest first unless said otherwise."""
+        """Return the changes that meet a condition, newest first unless `oldest_first`."""
         order = "ASC" if oldest_first else "DESC"
         columns = _COLUMNS if with_files else _COLUMNS.replace(" files,", " '[]',")
         query = f"SELECT {columns} FROM change WHERE {condition} ORDER BY number {order} LIMIT ?"
@@ -323,7 +323,7 @@ class Log:
         return self._database.execute("SELECT COUNT(*) FROM change").fetchone()[0]
 
     def digests(self) -> set[str]:
-        """Return every content a change refers to."""
+        """Return the digests of all contents that changes refer to."""
         found: set[str] = set()
         for number, files in self._database.execute("SELECT number, files FROM change"):
             for each in _unpack_files(number, files):
@@ -331,22 +331,22 @@ class Log:
         return found
 
     def fact(self, name: str, default: str = "") -> str:
-        """Return a fact kept beside the changes."""
+        """Return a named value stored beside the changes."""
         row = self._database.execute("SELECT value FROM fact WHERE name=?", (name,)).fetchone()
         return row[0] if row else default
 
     def set_fact(self, name: str, value: str) -> None:
-        """Keep a fact beside the changes."""
+        """Store a named value beside the changes."""
         self._database.execute("INSERT OR REPLACE INTO fact(name, value) VALUES(?,?)", (name, value))
 
 
 _TOGETHER: Final = 256
-"""Files per JSON line. Parsing a line blocks all threads, so lines are short."""
+"""Files per JSON line. Parsing a line holds the GIL, so lines are short."""
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _pack_files(files: Sequence[FileChange]) -> str:
-    # Names that are no text keep their odd bytes as surrogates; ASCII-only JSON carries them through SQLite.
+    # File names that are not UTF-8 hold surrogates, which SQLite takes as ASCII-only JSON.
     lines = [files[at : at + _TOGETHER] for at in range(0, len(files), _TOGETHER)] or [()]
     return "\n".join(_encode([_row(each) for each in line]) for line in lines)
 
@@ -398,16 +398,16 @@ def _change(row: tuple[Any, ...]) -> Change:
 
 
 def prune_seen(database: sqlite3.Connection) -> None:
-    """Drop the oldest of what sessions have read, which is kept beside the changes."""
+    """Drop the oldest of the contents that sessions have read."""
     database.execute(_PRUNE_SEEN, (SEEN_ROWS, SEEN_BYTES))
 
 
 def prune_oldest(log: Log, store: contents.Contents, limit_bytes: int, why: str) -> int:
-    """Drop changes until a tenth of the limit is free, writing down how many have gone and why; return how many."""
+    """Drop changes until a tenth of the limit is free; store how many and why, and return how many."""
     dropped = 0
-    _forget_unused(log, store)  # what calls kept that were given up costs no change its place
+    _forget_unused(log, store)  # first: what cancelled calls have stored must not push out a change
     while store.total() > limit_bytes * PRUNED_SHARE:
-        # An eighth at a time; the newest stays, so that numbers are never given twice.
+        # An eighth at a time. The newest stays, so that SQLite never gives its number again.
         count = log.count()
         oldest = log.select("state != 'intent'", (), limit=max(1, count // 8), oldest_first=True, with_files=False)
         if count <= 1 or not oldest:

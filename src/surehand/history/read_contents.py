@@ -1,7 +1,7 @@
-"""The contents a session has seen, so that a later conflict can show what changed since.
+"""The contents a session has read, so that a later conflict can show what changed since.
 
-Held in memory, bounded. A session with a name goes on in later processes: when it closes, they are written to the
-history beside its changes.
+Held in memory up to a limit. Those of a named session are written to the history when it closes, for the process that
+resumes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALL_BYTES: Final = 32 * 1024 * 1024
 
 
 class SeenContents:
-    """Path → digest and content as last seen there, the latest last: what stood there before nobody asks for again."""
+    """Path → digest and content as last read or written there, least recent first."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -29,7 +29,7 @@ class SeenContents:
         self._size = 0
 
     def remember(self, path: str, digest: str, content: bytes) -> None:
-        """Hold the content that was shown or written at a path, in place of the one before."""
+        """Hold the content that was read or written at a path, instead of the one before."""
         self._forget(path)
         if len(content) > ONE_BYTES:
             return
@@ -43,11 +43,11 @@ class SeenContents:
             self._size -= len(before[1])
 
     def is_held(self, path: str, digest: str, content: bytes) -> bool:
-        """Say whether this very content is held under a digest: then it need not be worked out again."""
+        """Return whether this content is held under this digest, which then need not be computed again."""
         return self._contents.get(path) == (digest, content)
 
     def get(self, path: str, digest: str) -> bytes | None:
-        """Return a content seen at a path in this process or, where a history is kept, in an earlier one."""
+        """Return a content read at a path, in this process or (from the history) in an earlier one."""
         found = self._contents.get(path)
         if found is not None and found[0] == digest:
             return found[1]
@@ -58,7 +58,7 @@ class SeenContents:
         return self._session.keep(HISTORY).read_seen(digest)
 
     def close(self) -> None:
-        """Write the contents down for the processes that continue this session."""
+        """Write the contents to the history, for processes that resume this session."""
         if self._session.name is None or self._session.state_dir is None or not self._contents:
             return
         from surehand.history.history import History  # lazy: history, 55 ms
@@ -70,7 +70,7 @@ class SeenContents:
                 history.write_seen(dict(self._contents.values()))
             finally:
                 history.close()
-        except ToolFailure as problem:  # only how a later conflict is shown depends on it
+        except ToolFailure as problem:  # costs no more than the diff of a later conflict
             self._session.emit("note", message=f"what was read is not kept for later: {problem}")
 
 
@@ -79,4 +79,4 @@ async def _close(contents: SeenContents) -> None:
 
 
 SEEN: Final = Kept("seen contents", make=SeenContents, close=_close)
-"""`ctx.session.keep(SEEN).remember(path, digest, content)`: whoever shows a file to the session calls this."""
+"""`ctx.session.keep(SEEN).remember(path, digest, content)`, called by every tool that shows a file to the session."""

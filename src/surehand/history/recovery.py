@@ -1,8 +1,8 @@
-"""Recovery of what a killed process left behind: changes begun and not confirmed, and their temporary files.
+"""Recovery of what killed processes left: changes that began and were not confirmed, and their temporary files.
 
-A live process holds the lock of the folder it writes in; a dead one holds nothing. So a change whose folder can be
-locked has nobody left who would finish it. Old content at its path: it did not happen, and is struck from the log.
-Anything else: it happened, and is confirmed with what is there now. An undo that was cut off half way is finished.
+A live process holds the locks of the folders it writes in, so a change whose folders can all be locked has been
+abandoned. If its paths hold the old contents, it did not happen and is removed from the log. Otherwise it happened and
+is confirmed with what is there now. An undo that was interrupted half-way is completed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def recover(history: History) -> list[str]:
-    """Recover every change whose process is gone; return the ids of those that turned out to have happened."""
+    """Recover every change whose process is gone; return the ids of those that have happened."""
     happened = _recover_commands(history)
     abandoned = False
     for change in history.begun():
@@ -33,7 +33,7 @@ def recover(history: History) -> list[str]:
                 abandoned = True
                 try:
                     happened += recover_change(history, change, folders)
-                except OSError:  # what stands there cannot be read now; whoever looks when it can be recovers it
+                except OSError:  # a path cannot be read now: a later opening recovers the change
                     continue
     if abandoned:
         history.remove_strays()
@@ -41,7 +41,7 @@ def recover(history: History) -> list[str]:
 
 
 def _recover_commands(history: History) -> list[str]:
-    """Bring in what commands had changed whose program was killed."""
+    """Record what commands changed whose program was killed."""
     base = _change_logs(history)
     return recover_commands(history, base) if _has_entries(base) else []
 
@@ -55,7 +55,7 @@ def _has_entries(folder: str) -> bool:
 
 
 def recover_interrupted(history: History) -> str:
-    """Recover what killed processes left, if the history can be written; return why something is left, or ""."""
+    """Recover what killed processes left, if the history can be written; return why that failed, or ""."""
     problem = history.unwritable
     try:
         if not problem:
@@ -69,7 +69,7 @@ def recover_interrupted(history: History) -> str:
 
 
 def _recover_new(history: History) -> None:
-    """Recover, twice if need be: a damaged history has given way to a new one, which has nothing to recover."""
+    """Recover; try again after a failure, which may have replaced a damaged history by a new one."""
     try:
         recover(history)
     except ToolFailure:
@@ -81,12 +81,12 @@ def _has_interrupted(history: History) -> bool:
 
 
 def _change_logs(history: History) -> str:
-    """Return the folder of what commands write down while they run."""
+    """Return the folder of the change logs of commands."""
     return os.path.join(os.path.dirname(history.folder), "journals") if history.folder else ""
 
 
 def open_folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
-    """Open the folder of every path of a change, each once; None for one that is gone."""
+    """Open the folder of every path of a change, each once; None for a folder that does not exist."""
     opened: dict[str, int | None] = {}
     for each in change.files:
         folder = os.path.dirname(each.path)
@@ -102,9 +102,9 @@ def open_folders(change: Change, stack: ExitStack) -> dict[str, int | None]:
 
 
 def recover_change(history: History, change: Change, folders: Mapping[str, int | None]) -> list[str]:
-    """Strike a change that was only begun, or confirm it, by what its paths hold; the caller has their folders' locks.
+    """Confirm or remove a change that has begun, by what its paths hold; the caller holds the locks of their folders.
 
-    Returns its id when it turned out to have happened.
+    Returns its id if it has happened.
     """
     _remove_temporary(change, folders)
     found = [_now(each, folders) for each in change.files]
@@ -116,7 +116,7 @@ def recover_change(history: History, change: Change, folders: Mapping[str, int |
         if each.after is not None and now.same_content(each.before) and not now.same_content(each.after):
             now = _finish(history, each, now, folders)
         files.append(FileChange(each.path, each.before, each.after if each.after is not None else now))
-    with history.transaction():  # what is kept and not yet in the log, another process that prunes takes for unused
+    with history.transaction():  # a single one: another process prunes contents that no entry refers to
         for each, now, data in _zip(change, found):
             fd = folders[os.path.dirname(each.path)]
             if each.after is None and data is not None:
@@ -141,7 +141,7 @@ def _now(each: FileChange, folders: Mapping[str, int | None]) -> tuple[FileState
 
 
 def _happened(each: FileChange, now: FileState) -> bool:
-    """Say whether a path shows that its change was made; folders made on the way to a file prove nothing."""
+    """Return whether a path shows that the change was made; folders made for a file do not prove it."""
     after = each.after
     if after is not None and after.kind == "directory":
         return False
@@ -162,7 +162,7 @@ def _finish(history: History, each: FileChange, now: FileState, folders: Mapping
 
 
 def strike(history: History, change: Change, folders: Mapping[str, int | None]) -> None:
-    """Take a change that did not happen out of the log, with what was kept and made for it."""
+    """Remove a change that did not happen from the log, with the contents and folders made for it."""
     with history.transaction():
         history.log.remove([change.id])
         for each in reversed(change.files):
@@ -176,7 +176,7 @@ def strike(history: History, change: Change, folders: Mapping[str, int | None]) 
 def _remove_folder(fd: int, name: str) -> None:
     try:
         os.rmdir(name, dir_fd=fd)
-    except OSError:  # somebody uses it by now
+    except OSError:  # it is in use by now
         pass
 
 

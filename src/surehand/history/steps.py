@@ -1,7 +1,7 @@
-"""Steps of a change of many paths, made whole or not at all: per path, its state now and the state wanted.
+"""Steps of a change of many paths, made entirely or not at all: per path, the state now and the one wanted.
 
-Undo, redo and an applied dry run are all such changes. They are written down first, made under the locks of
-their folders, taken back when one step fails, and confirmed at the end.
+Undo, redo and an applied dry run are such changes. They are recorded first, made under the locks of their folders,
+rolled back if a step fails, and confirmed at the end.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from surehand.history.words import ABSENT, Author, ChangeKind, FileChange, FileS
 _NAMED: Final = 10
 FLUSHED_EACH: Final = 100
 HELD_FOLDERS: Final = 200
-"""Folders whose locks are held during a change; a process may have only so many files open."""
+"""The most folders held open and locked during a change: the number of open files is limited."""
 
 RootsOf: TypeAlias = Callable[[str], Sequence[str]]
-"""Says beneath which roots a path may be opened."""
+"""Returns the roots beneath which a path may be opened."""
 Content: TypeAlias = Callable[[FileState], Data | None]
-"""Finds the content of a state."""
+"""Returns the content of a state."""
 
 
 def _carry_on() -> None:
-    """Do nothing: on the way back, which nobody can give up, and where there are no new contents."""
+    """Do nothing: a rollback cannot be cancelled, and most changes have no new contents to store."""
 
 
 def _every(step: FileChange) -> bool:
@@ -47,18 +47,18 @@ def _every(step: FileChange) -> bool:
 
 @frozen
 class Standing:
-    """A step, and what stands at its path now."""
+    """A step, and the present state of its path."""
 
     step: FileChange
     now: FileState
     data: bytes | None
-    """None also of a large file, which is not held."""
+    """The present content; None if there is none, or a large one."""
     special: bool = False
-    """Whether the path is a pipe, a socket or a device: it has no content, and could not be restored."""
+    """Whether the path is a pipe, a socket or a device, which could not be restored."""
 
     @property
     def changed(self) -> bool:
-        """Whether somebody else changed it: it is neither in the state before this step nor in the one after it."""
+        """Whether somebody else changed the path: it has neither the state before this step nor the one after."""
         before, wanted = self.step.before, self.step.after or ABSENT
         if self.special:
             return True
@@ -67,7 +67,7 @@ class Standing:
         return not self.now.same_content(before) and not self.now.same_content(wanted)
 
     def diff(self, content: Content) -> str:
-        """Return what somebody changed since, from what must stand there to what does."""
+        """Return what others changed since, as a diff from the expected state to the present one."""
         before, name = self.step.before, one_line(self.step.path)
         if self.special:
             return f"{name} is a pipe, a socket or a device now; move it away first\n"
@@ -83,32 +83,32 @@ class Standing:
 
 @frozen
 class CarriedOut:
-    """What was done: the change's id ("" when none is recorded), its steps, and what the history still owes."""
+    """What was done: the change's id ("" if none is recorded), its steps, and why its confirmation failed."""
 
     change_id: str
     steps: list[FileChange]
     already: list[FileChange]
-    """Steps with nothing to do: somebody had made them by hand."""
+    """Steps with nothing to do: their paths have the wanted state already."""
     trouble: str = ""
 
 
 @frozen
 class Steps:
-    """What to change, and where contents come from."""
+    """The steps of a change, and where contents come from."""
 
     history: History
     steps: Sequence[FileChange]
     roots_of: RootsOf
     content: Content
     recorded: Callable[[FileChange], bool] = _every
-    """Whether a step goes into the history; one that does not is made and taken back all the same."""
+    """Whether a step goes into the history; others are made, and rolled back, all the same."""
     durable: bool = True
-    """Whether everything is to be on the disk at the end."""
+    """Whether everything is flushed to the disk at the end."""
     keep_new: Callable[[], None] = _carry_on
-    """Keeps new contents in the history, in the transaction that writes the change down."""
+    """Stores new contents in the history, in the transaction that records the change."""
 
     def standing(self) -> Iterator[Standing]:
-        """Yield every step with what stands at its path now."""
+        """Yield every step with the present state of its path."""
         with ExitStack() as stack:
             folders = _Folders((), self.roots_of, self._links(), stack)
             for step in self.steps:
@@ -120,11 +120,11 @@ class Steps:
 
     @property
     def _flush_each(self) -> bool:
-        """Whether each file is flushed before it takes its name; where they are many, all at once costs far less."""
+        """Whether each file is flushed before its rename; many files are flushed together at the end, for speed."""
         return self.durable and len(self.steps) <= FLUSHED_EACH
 
     def _links(self) -> tuple[str, ...]:
-        """Return the links that folders are to take the place of: nothing stands below them yet."""
+        """Return the links that become folders: nothing exists below them yet."""
         return tuple(f"{step.path}/" for step in self.steps if step.before.kind == "symlink")
 
     def carry_out(
@@ -136,13 +136,13 @@ class Steps:
         about: Sequence[str] = (),
         parts: Mapping[str, tuple[str, ...]] | None = None,
     ) -> CarriedOut:
-        """Make the change after a last `check` under the locks."""
+        """Make the change, after calling `check` under the locks."""
         with ExitStack() as stack:
             folders = _Folders((step.path for step in self.steps), self.roots_of, self._links(), stack)
             check()
             others: dict[str, bytes] = {}
             pending = None
-            # In one: what is kept and not yet in the log, another process that prunes takes for unused.
+            # One transaction: another process prunes contents that no entry refers to.
             with before_anything_changes(), self.history.transaction():
                 self.keep_new()
                 steps, already = self._actual(folders, others)
@@ -156,10 +156,9 @@ class Steps:
             return CarriedOut(pending.id, steps, already, self.history.commit_reversal(pending))
 
     def _actual(self, folders: _Folders, others: dict[str, bytes]) -> tuple[list[FileChange], list[FileChange]]:
-        """Return the steps as they will really happen, from the states now, whose contents are kept first.
+        """Return the steps from the present states, whose contents are stored, and apart those made already.
 
-        Apart from them those that somebody has made already: they keep what the plan says stood there, so that what
-        reverses this change brings that, and not once more what is there.
+        The latter keep the plan's state before: reversing this change restores that, not what is there now.
         """
         found: list[FileChange] = []
         already: list[FileChange] = []
@@ -193,7 +192,7 @@ class Steps:
         others: dict[str, bytes],
         check_wanted: Callable[[], None],
     ) -> None:
-        """Do every step; when one fails or the call is given up, take back those before it: all or nothing."""
+        """Do every step; if one fails or the call is cancelled, roll back those before it."""
         temporary = pending.temporary if pending else temporary_name(os.urandom(6).hex())
         done: list[FileChange] = []
         try:
@@ -212,8 +211,8 @@ class Steps:
     def _take_back(
         self, steps: list[FileChange], done: int, folders: _Folders, temporary: str, content: Content
     ) -> list[str]:
-        """Take back the first steps, the one that failed included; return the paths that stay changed."""
-        # The step that failed may have been made all the same: an error can follow the replacing.
+        """Roll back the first `done` steps and the one that failed; return the paths that stay changed."""
+        # The failed step may have been made all the same: an error can follow the rename.
         back = [step.reverse() for step in reversed(steps[: done + 1])]
         left = (step for step in steps[done:] if step.before.kind == "directory")
         shut = [FileChange(step.path, _enterable(step.before), step.before) for step in left]
@@ -228,7 +227,7 @@ class Steps:
         return stuck
 
     def _strike(self, pending: Pending | None) -> None:
-        """Strike a change that was taken back from the log; where that cannot be, the next look at it does."""
+        """Remove a change that was rolled back from the log; if that fails, recovery does."""
         if pending is not None:
             try:
                 with self.history.transaction():
@@ -245,7 +244,7 @@ class Steps:
         done: list[FileChange],
         check_wanted: Callable[[], None],
     ) -> None:
-        """Do the steps, in folders their owner can write for as long as that takes; `done` grows as they are made."""
+        """Do the steps, appending each to `done`; folders without write permission get it meanwhile."""
         check_wanted()
         for step in steps:
             if (entered := _enterable(step.before)) is not step.before:
@@ -275,13 +274,13 @@ class Steps:
 
 
 class _Folders:
-    """The folders of all paths: held open and locked from the start, opened for a moment where they are very many."""
+    """The folders of all paths: open and locked from the start; those above the limit opened for a moment each."""
 
     def __init__(self, paths: Iterable[str], roots_of: RootsOf, links: tuple[str, ...], stack: ExitStack) -> None:
         self._roots_of = roots_of
         self._links = links
         self._held: dict[str, int] = {}
-        inside = {_folder_of(path): path for path in paths}  # a folder that is gone is looked for once, too
+        inside = {_folder_of(path): path for path in paths}  # each folder is opened once, also one that is gone
         for folder, path in inside.items():
             descriptor = self._open(path, make=False) if len(self._held) < HELD_FOLDERS else None
             if descriptor is not None:
@@ -289,11 +288,11 @@ class _Folders:
                 stack.callback(os.close, descriptor)
         stack.enter_context(locked_now(list(self._held.values())))
         self._latest: tuple[str, int | None] = ("", None)
-        """The folder that was opened last: many paths of one folder follow each other."""
+        """The folder opened last: paths of one folder follow each other."""
         stack.callback(self.forget)
 
     def get(self, path: str, *, make: bool = False) -> int | None:
-        """Return the folder a path stands in, open until the next call; made where wanted, None where there is none."""
+        """Return the open folder of a path, valid until the next call; None if it does not exist and is not made."""
         folder = _folder_of(path)
         held = self._held.get(folder)
         if held is None:
@@ -305,7 +304,7 @@ class _Folders:
         return held
 
     def forget(self) -> None:
-        """Let go of the folder that was opened last: its name may lead elsewhere now."""
+        """Close the folder opened last: its name may lead elsewhere now."""
         if self._latest[1] is not None:
             os.close(self._latest[1])
         self._latest = ("", None)
@@ -316,17 +315,17 @@ class _Folders:
             return open_folder(folder, self._roots_of(path), make=make)[0]
         except OSError as problem:
             if not make and _no_folder(problem, path, self._links):
-                return None  # a step will create it, or it is absent and stays so
+                return None  # a step creates it, or the path is absent and stays so
             raise _unreachable_error(problem, path) from None
 
 
 def _folder_of(path: str) -> str:
-    """Return the folder of an absolute path, as `os.path.dirname` does in four times the time."""
+    """Return the folder of an absolute path, four times as fast as `os.path.dirname`."""
     return path.rpartition("/")[0] or "/"
 
 
 def _look(folder: int | None, path: str) -> tuple[FileState, bytes | None]:
-    """Return what stands at a path in its open folder, and its content if that is held."""
+    """Return the state of a path in its open folder, and its content unless it is large."""
     try:
         return (ABSENT, None) if folder is None else state_in(folder, os.path.basename(path), HELD_BYTES)
     except OSError as problem:
@@ -334,7 +333,7 @@ def _look(folder: int | None, path: str) -> tuple[FileState, bytes | None]:
 
 
 def in_order(steps: Sequence[FileChange]) -> list[FileChange]:
-    """Folders are made before what stands in them and removed after it."""
+    """Sort steps so that folders are made before, and removed after, what is in them."""
     made = [step for step in steps if (step.after or ABSENT).kind == "directory"]
     kept = {step.path for step in made}
     removed = [step for step in steps if step.before.kind == "directory" and step.path not in kept]
@@ -348,14 +347,14 @@ def in_order(steps: Sequence[FileChange]) -> list[FileChange]:
 
 
 def _enterable(state: FileState) -> FileState:
-    """Return a folder's state in which its owner can write in it; any other state as it is."""
+    """Return a folder's state with all permissions of its owner; any other state unchanged."""
     if state.kind != "directory" or state.mode & 0o700 == 0o700:
         return state
     return replace(state, mode=state.mode | 0o700)
 
 
 def _no_folder(problem: OSError, path: str, links: tuple[str, ...]) -> bool:
-    """Tell whether a folder could not be opened because it is not there, or a known link is in its place."""
+    """Return whether a folder could not be opened because it does not exist, or a known link is in its place."""
     return problem.errno in (errno.ENOENT, errno.ENOTDIR) or (problem.errno == errno.ELOOP and path.startswith(links))
 
 
@@ -370,7 +369,7 @@ def _unreachable_error(problem: OSError, path: str) -> ToolFailure:
 
 
 def _half_done(problem: BaseException, stuck: list[str], total: int) -> ToolFailure:
-    """Tell that a change stopped on its way and that some of it could not be taken back."""
+    """Return the failure of a change that stopped half-way and could not be rolled back."""
     shown = ", ".join(map(one_line, stuck[:_NAMED])) + (f" and {len(stuck) - _NAMED:,} more" if stuck[_NAMED:] else "")
     return ToolFailure(
         f"stopped halfway: {problem}. {len(stuck):,} of {total:,} paths stay changed: {shown}",
@@ -380,12 +379,12 @@ def _half_done(problem: BaseException, stuck: list[str], total: int) -> ToolFail
 
 
 def read_all(data: Data) -> bytes:
-    """Return a whole content."""
+    """Return a content as bytes."""
     return b"".join(data) if isinstance(data, Stream) else bytes(data)
 
 
 def large_diff(path: str, before: FileState, after: FileState) -> str:
-    """Say how two states differ of which one is too large to be held."""
+    """Describe how two states differ, one of which is too large for a diff."""
     if before.same_content(after):
         return ""
     sizes = " → ".join("not there" if each.kind == "absent" else f"{each.size:,} bytes" for each in (before, after))
@@ -393,7 +392,7 @@ def large_diff(path: str, before: FileState, after: FileState) -> str:
 
 
 def data_diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """Return the difference of two contents as a diff; None is a file that is not there."""
+    """Return the diff of two contents; None stands for a file that does not exist."""
     if before == after:
         return ""
     if is_secret(path):

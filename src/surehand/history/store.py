@@ -1,7 +1,7 @@
-"""`Store`: the database of a history and the contents beside it, opened, held, and changed in transactions.
+"""`Store`: the database of a history with its contents: opening, locking, transactions.
 
-Where it cannot be written (a full disk, one that is read-only here) it answers all the same, and `unwritable` says why;
-every change tries again.
+If it cannot be written (a full or read-only disk) it is opened for reading, `unwritable` says why, and every
+transaction tries again to open it for writing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Store:
     contents: Contents
     log: Log
     unwritable: str
-    """Why it can only be read; empty when all is well."""
+    """Why it can only be read; empty if it can be written."""
 
     def __init__(self, folder: str | None, limit_bytes: int, note: Callable[[str], None]) -> None:
         self._folder = folder
@@ -40,17 +40,17 @@ class Store:
         self._note = note
         self._lock = threading.RLock()
         self._confirmed: list[str] = []
-        """Changes that have happened, to be confirmed with the next transaction."""
+        """Ids of changes that have happened, to be confirmed with the next transaction."""
         self._connect()
 
     @property
     def folder(self) -> str | None:
-        """Where it stands on the disk; None: in memory alone."""
+        """The history's folder; None: in memory."""
         return self._folder
 
     @property
     def most_bytes(self) -> int:
-        """The most one change may add: with more, it would push all others out."""
+        """The most that one change may add; more would push out all others."""
         return int(self._limit_bytes * PRUNED_SHARE)
 
     def _connect(self) -> None:
@@ -85,7 +85,7 @@ class Store:
 
     @contextmanager
     def _hold_database(self) -> Generator[None]:
-        """Hold the database; what it cannot do is a failure that says so, and a damaged one gives way to a new one."""
+        """Hold the lock; turn database errors into ToolFailure, and replace a damaged database by a new one."""
         with self._lock:
             try:
                 yield
@@ -103,7 +103,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Hold the database for one step that happens whole or not at all; inside another one it is part of that."""
+        """Run one transaction under the lock; a nested one joins the outer one."""
         with self._hold_database():
             if self._database.in_transaction:
                 yield
@@ -122,7 +122,7 @@ class Store:
                 self._database.execute("COMMIT")
             except BaseException:
                 self.contents.rolled_back()
-                if self._database.in_transaction:  # a full disk has rolled it back already
+                if self._database.in_transaction:  # SQLite rolls back by itself on a full disk
                     self._database.execute("ROLLBACK")
                 raise
             self._confirmed.clear()
@@ -130,13 +130,13 @@ class Store:
                 self._remove_unneeded()
 
     def _reconnect(self) -> None:
-        """Open it for writing, which could not be done before; raise ToolFailure where it still cannot."""
+        """Open for writing a database that was read-only before; raise ToolFailure if it still is."""
         reading = self._database
         self._connect_to_write()
         reading.close()
 
     def _find_identity(self) -> tuple[int, int] | None:
-        """Return which file the database's name leads to; None where there is none."""
+        """Return device and inode of the database's file; None if it does not exist."""
         if self._folder is None:
             return None
         try:
@@ -146,7 +146,7 @@ class Store:
         return found.st_dev, found.st_ino
 
     def _begin_anew(self) -> None:
-        """Reopen the database by its path: what is written to one that was removed is lost with this process."""
+        """Reopen the database by its path: the open file was removed, and writes to it would be lost."""
         removed = self._database
         self._connect_to_write()
         removed.close()
@@ -165,9 +165,9 @@ class Store:
         )
 
     def _remove_unneeded(self) -> None:
-        """Remove files of the store that are not needed any more; where that cannot be now, recovery finds them."""
+        """Delete files of the store that are no longer needed; `remove_strays` finds those that stay."""
         try:
-            self._database.execute("BEGIN IMMEDIATE")  # so that nobody begins to need one meanwhile
+            self._database.execute("BEGIN IMMEDIATE")  # so that no other process begins to use one meanwhile
             self.contents.remove_unneeded()
             self._database.execute("COMMIT")
         except sqlite3.Error:
@@ -175,7 +175,7 @@ class Store:
                 self._database.execute("ROLLBACK")
 
     def _catch_up(self) -> None:
-        """Write down what is confirmed so far, and forget what another process may have changed."""
+        """Write pending confirmations, and drop caches if another process has changed the database."""
         version: int = self._database.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self._version = version
@@ -184,14 +184,14 @@ class Store:
             self.log.confirm(self._confirmed)
 
     def flush(self) -> None:
-        """Write down what is confirmed only in memory."""
+        """Write the confirmations that are pending in memory."""
         if self._confirmed:
             with self.transaction():
                 pass
 
     @contextmanager
     def _hold_to_read(self) -> Generator[None]:
-        """Hold the database with all that is confirmed in it; on a full disk, in a transaction that never happens."""
+        """Hold the lock with all confirmations written; on a full disk, in a transaction that is rolled back."""
         try:
             self.flush()
         except ToolFailure:
@@ -207,31 +207,31 @@ class Store:
             yield
 
     def keep_bytes(self, data: bytes) -> str:
-        """Keep a content and return its digest."""
+        """Store a content and return its digest."""
         digest = digest_of(data)
         with self.transaction():
             self.contents.keep(digest, [data])
         return digest
 
     def content(self, digest: str) -> bytes | None:
-        """Return a kept content, or None when it is not (or no longer) there."""
+        """Return a stored content, or None if it is not (or no longer) there."""
         with self._hold_database():
             return self.contents.get(digest)
 
     def source(self, state: FileState) -> bytes | Stream | None:
-        """Return what a file or link is to be made of: its content, or of a large one a way to read it."""
+        """Return the content of a state, as a stream if it is large; None if it is not there."""
         with self._hold_database():
             if state.size > HELD_BYTES:
                 return self.contents.stream(state.digest)
             return self.contents.get(state.digest)
 
     def holds(self, digest: str) -> bool:
-        """Say whether a content is kept, without reading it."""
+        """Return whether a content is stored, without reading it."""
         with self._hold_database():
             return self.contents.holds(digest)
 
     def keep_file(self, state: FileState, folder: int, name: str) -> None:
-        """Keep the content of a large file in an open folder; the caller holds a transaction."""
+        """Store the content of a large file in an open folder; the caller holds a transaction."""
         file = open_in(folder, name)
         try:
             self.contents.keep_open(state.digest, state.size, file)
@@ -239,26 +239,26 @@ class Store:
             os.close(file)
 
     def read_seen(self, digest: str) -> bytes | None:
-        """Return a content that a session has read or written here, also in an earlier process."""
+        """Return a content that a session has read or written, in this process or an earlier one."""
         with self._hold_database():
             row = self._database.execute("SELECT body FROM seen WHERE digest=?", (digest,)).fetchone()
             return zlib.decompress(row[0]) if row else self.contents.get(digest)
 
     def write_seen(self, contents: Mapping[str, bytes]) -> None:
-        """Keep what a session has read, for the processes that continue it; the oldest make room."""
+        """Store what a session has read, for processes that resume it; drop the oldest above the limit."""
         rows = [(digest, time.time(), zlib.compress(data, 1)) for digest, data in contents.items()]
         with self.transaction():
             self._database.executemany("INSERT OR REPLACE INTO seen(digest, at, body) VALUES(?,?,?)", rows)
             prune_seen(self._database)
 
     def size_bytes(self) -> int:
-        """Return how much the contents of all changes take."""
+        """Return the size of all stored contents."""
         with self._hold_database():
             return self.contents.total()
 
 
 def unusable(problem: Exception, because: str = "") -> ToolFailure:
-    """Return the failure of a history that cannot be written."""
+    """Return the ToolFailure for a history that cannot be written."""
     if getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF == sqlite3.SQLITE_BUSY:
         return ToolFailure(
             "the history cannot be written: another process has been writing to it for too long",
@@ -273,7 +273,7 @@ def unusable(problem: Exception, because: str = "") -> ToolFailure:
 
 
 def _explain_disk(folder: str | None) -> str:
-    """Say what keeps a folder's disk from being written, where SQLite only says that a file cannot be opened."""
+    """Return why a folder's disk cannot be written; SQLite only says that it cannot open the file."""
     try:
         found = os.statvfs(folder or "/")
     except OSError:

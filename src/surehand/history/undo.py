@@ -1,13 +1,13 @@
-"""Undo changes, and redo them: what it is about (the undo plan), and doing it.
+"""Undo and redo: planning (which changes, which paths) and applying the plan.
 
-`UndoRequest` says what to undo: a unit (a change, the last few, a turn, everything since a moment or after a change, a
-whole session) and a scope (whose changes, which files of them). The plan is worked out from the log alone. Changes are
-folded, newest first, into one step per path: it begins with what the newest change left and ends with what the oldest
-one found. A change that a redo brought back counts as made when that redo was.
+`UndoRequest` selects a unit (a change, the last few, a turn, everything since a time or after a change, a session)
+and a scope (whose changes, which of their files). The plan is made from the log alone. Changes are folded, newest
+first, into one step per path: from what the newest change left to what the oldest one found. A redone change counts as
+made when the redo was.
 
-The disk is held against the plan: a path that holds neither what must stand there nor what shall was changed by
-somebody since, and the whole plan is refused with a diff unless it is forced. The undo is a change like any other:
-written down first, confirmed afterwards, and what it overwrites is kept, so that `redo` reverses it.
+The disk is then compared with the plan: a path with neither the expected content nor the wanted one was changed by
+somebody since, and the whole plan is refused with a diff unless it is forced. The undo is itself a change: recorded
+first, confirmed afterwards, and what it overwrites is stored, so that `redo` reverses it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAST_TURN: Final = "last"
 _LISTED: Final = "`surehand log` lists the changes there are, and which are undone."
 
 Wants: TypeAlias = Callable[[FileChange], bool]
-"""Says of a file of a change whether it is to be taken back."""
+"""Returns whether a file of a change is to be undone."""
 
 
 def _everything(each: FileChange) -> bool:
@@ -42,7 +42,7 @@ def _everything(each: FileChange) -> bool:
 
 @frozen
 class PlannedCall:
-    """A call that takes back what a change did elsewhere than in files, or that made the change and is made again."""
+    """A call to make: the compensation of a change, or the call that made it, to be repeated by a redo."""
 
     change_id: str
     tool: str
@@ -56,27 +56,27 @@ class PlannedCall:
 
 @frozen
 class Plan:
-    """What an undo or redo would do: the changes it is about, and per path what is there and what shall be."""
+    """What an undo or redo would do: the changes it is about, and per path the expected and the wanted state."""
 
     kind: Literal["undo", "redo"]
     about: tuple[str, ...]
     steps: tuple[FileChange, ...]
     gaps: dict[str, tuple[FileChange, ...]] = field(default_factory=dict[str, tuple[FileChange, ...]])
-    """By path, what somebody else changed between the changes to take back, the latest first."""
+    """By path, what others changed between the changes to undo, newest first."""
     originals: tuple[str, ...] = ()
-    """The changes of tools that are taken back or brought back in the end."""
+    """The changes of tools that are undone or redone in the end."""
     parts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The paths that are taken back of those changes that are not taken back whole."""
+    """By change that is undone in part, the paths that are."""
     calls: tuple[PlannedCall, ...] = ()
-    """The calls to make, in this order: those that take changes back, or those that made them, once more."""
+    """The calls to make, in this order: compensations, or for a redo the original calls."""
     sessions: tuple[str, ...] = ()
-    """Whose changes they are."""
+    """The sessions that made the changes."""
     left_alone: int = 0
-    """Files of those changes that stay as they are, because people do not keep them."""
+    """How many files of those changes are outside the request and stay as they are."""
     merges: bool = False
-    """Whether what others changed in other lines since was to be kept."""
+    """Whether later changes of others in other lines are kept."""
     merged: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """Contents, by digest, that also hold what others changed in other lines since; not in the history yet."""
+    """Digest → content merged with later changes of others; not in the history yet."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Plan:
 
 @frozen
 class UndoRequest:
-    """What is to be taken back: at most one of the units; the last change when none is given."""
+    """What to undo: at most one of the units; the last change if none is given."""
 
     change_id: str | None = None
     to: str | None = None
@@ -95,16 +95,16 @@ class UndoRequest:
     last: int = 1
     whole_session: bool = False
     session_id: str | None = None
-    """Only changes of this session and its sub-agents; None: of all."""
+    """Only changes of this session and its sub-agents; None: of all sessions."""
     wants: Wants = _everything
     calls: bool = True
-    """Whether changes made elsewhere than in files are meant too."""
+    """Whether changes made elsewhere than in files are included."""
 
 
 def plan_undo(history: History, request: UndoRequest | None = None) -> Plan:
-    """Plan the undo that is requested: by default of the last change of all."""
+    """Plan the requested undo, by default of the last change of all sessions."""
     request = request or UndoRequest()
-    recover_interrupted(history)  # a change of another process that was only begun, or not confirmed yet
+    recover_interrupted(history)  # changes of killed processes that began, or were not confirmed
     if request.change_id is not None:
         return _plan_one(history, _get_known(history, request.change_id))
     changes = _chosen(history, request)
@@ -114,7 +114,7 @@ def plan_undo(history: History, request: UndoRequest | None = None) -> Plan:
 
 
 def recent_session(history: History, wants: Wants) -> str | None:
-    """Return the session that made the most recent change of files wanted, taken back or not; None: nobody did."""
+    """Return the session of the most recent change of wanted files, undone or not; None if there is none."""
     recover_interrupted(history)
     for change in history.latest_first("+kind = 'change' AND state != 'intent'"):
         if change.compensation is not None or any(map(wants, change.files)):
@@ -123,7 +123,7 @@ def recent_session(history: History, wants: Wants) -> str | None:
 
 
 def plan_redo(history: History, *, change_id: str | None = None, session_id: str | None = None) -> Plan:
-    """Plan to bring back what the latest undo (or the one named, by its own id or by what it took back) took away."""
+    """Plan the redo of the latest undo, or of one named by its own id or by that of a change it undid."""
     recover_interrupted(history)
     if change_id is None:
         undos = history.standing("undo", limit=1, session_id=session_id)
@@ -138,7 +138,7 @@ def plan_redo(history: History, *, change_id: str | None = None, session_id: str
 
 
 def _chosen(history: History, request: UndoRequest) -> list[Change]:
-    """Return the changes a request is about, the latest first, each with what of it is not taken back."""
+    """Return the changes a request is about, newest first."""
     if request.turns is not None:
         return _of_turns(history, request, request.turns)
     if request.whole_session:
@@ -162,12 +162,12 @@ def _of_turns(history: History, request: UndoRequest, turns: Sequence[str]) -> l
 
 
 def _groups(history: History, request: UndoRequest) -> Iterator[tuple[Change, list[Change]]]:
-    """Yield what stands, the latest first: an entry of the log, and the changes it made or brought back."""
+    """Yield what is not undone, newest first: an entry of the log, and the changes it made or redid."""
     known: set[str] = set()
     taken = history.partial_undos()
     made_again = {id for redo in history.standing("redo") for id in redo.about}
     for entry in history.latest_first("state = 'done' AND kind != 'undo'"):
-        if entry.id in made_again:  # it comes with the redo that made its call again
+        if entry.id in made_again:  # it comes with the redo that repeated its call
             continue
         changes = [entry] if entry.kind == "change" else _brought_back(history, entry)
         fresh = [each for each in changes if each.id not in known and _is_of(each, request.session_id)]
@@ -178,7 +178,7 @@ def _groups(history: History, request: UndoRequest) -> Iterator[tuple[Change, li
 
 
 def _in_order(history: History, changes: Iterable[Change], request: UndoRequest) -> list[Change]:
-    """Return changes in the order in which they came about at last, the latest first."""
+    """Return the wanted changes, newest first; a redone change counts from its redo."""
     at = {
         original.id: redo.number
         for redo in reversed(history.standing("redo"))
@@ -190,7 +190,7 @@ def _in_order(history: History, changes: Iterable[Change], request: UndoRequest)
 
 
 def _brought_back(history: History, redo: Change) -> list[Change]:
-    """Return the changes that a redo brought back and that still stand, the latest first."""
+    """Return the changes that a redo brought back and that are not undone since, newest first."""
     entries = list(filter(None, map(history.change, redo.about)))
     ids = dict.fromkeys(id for each in entries for id in (each.about if each.kind == "undo" else (each.id,)))
     found = filter(None, map(history.change, ids))
@@ -223,7 +223,7 @@ def _plan_redo(history: History, undo: Change) -> Plan:
         raise ToolFailure(f"undo {undo.id} is already redone", code="precondition_failed", hint=_LISTED)
     entries = _made_by_one_call(history, undo)
     standing = [each for each in entries if each.state == "done"]
-    # The files of a call that is made again are that call's business; its new change has them.
+    # Files of a call that is repeated belong to its new change.
     made = {id for each in entries for id, parts in each.parts.items() if CALL_MADE in parts}
     again = {path for id in made if (change := history.change(id)) for path in change.paths}
     ids = sorted({id for each in standing for id in each.about}, key=int)
@@ -245,7 +245,7 @@ def _plan_redo(history: History, undo: Change) -> Plan:
 
 
 def _made_by_one_call(history: History, undo: Change) -> list[Change]:
-    """Return what the log has of one call of Undo: an entry per call that it made, and one of files."""
+    """Return the entries of one Undo call: one per compensation it called, and one for files."""
     same = [
         each
         for each in history.changes(call_id=undo.call_id, turn=undo.turn)
@@ -268,7 +268,7 @@ def _original_call(change: Change) -> PlannedCall:
 
 
 def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: bool = True) -> Plan:
-    """Fold changes, the latest first, into one step per path."""
+    """Fold changes, newest first, into one step per path."""
     if not changes:
         raise ToolFailure("there is nothing to undo", code="precondition_failed", hint=_LISTED)
     steps: dict[str, FileChange] = {}
@@ -288,7 +288,7 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: b
                 gaps[each.path] = (*gaps.get(each.path, ()), FileChange(each.path, after, later.after))
             steps[each.path] = FileChange(each.path, later.before if later else after, each.before)
     ids = tuple(each.id for each in changes)
-    # What came and went again, or is as it was, is nobody's to touch.
+    # Paths that are back in their first state need no step.
     needed = [step for step in steps.values() if step.before != step.after or step.path in gaps]
     return Plan(
         "undo",
@@ -304,10 +304,9 @@ def _fold(history: History, changes: Sequence[Change], wants: Wants, *, calls: b
 
 
 def _is_broken(earlier: FileState, later: FileState) -> bool:
-    """Say whether a chain of changes has a gap: somebody else changed the path between two of them.
+    """Return whether somebody else changed a path between two changes.
 
-    A folder may come and go between: a later change that made it again, and an earlier one brought back beside it, both
-    stand for it.
+    Not so for a folder that came or went between: a later change may have made it again.
     """
     if {earlier.kind, later.kind} <= {"absent", "directory"}:
         return False
@@ -321,7 +320,7 @@ def _call_back(change: Change) -> PlannedCall:
 
 
 def _with_made_folders(files: Sequence[FileChange], wanted: list[FileChange]) -> list[FileChange]:
-    """Return the wanted files of a change with the folders it made on the way to them: those go when they are empty."""
+    """Add to the wanted files of a change the folders it made for them, which are removed if they are empty."""
     if len(wanted) == len(files):
         return wanted
     chosen, above = {each.path for each in wanted}, set[str]()
@@ -337,7 +336,7 @@ def _with_made_folders(files: Sequence[FileChange], wanted: list[FileChange]) ->
 
 
 def _nothing(history: History, request: UndoRequest) -> ToolFailure:
-    """Say that there is nothing of what is wished, and what there is instead."""
+    """Return the failure of a request that matches nothing, with a hint at what there is instead."""
     where = "" if request.session_id is None else f" in {request.session_id}"
     if request.to is not None:
         where = f" after change {request.to}{where}"
@@ -371,11 +370,11 @@ MERGE_LIMIT: Final = 1024 * 1024
 DIFF_LIMIT: Final = 512 * 1024
 """Characters of diffs after which no further file is shown."""
 _NAMED: Final = 10
-"""A file may have been edited a thousand times since; a person reads the first few numbers."""
+"""The most change numbers named in a refusal: a file may have been edited a thousand times since."""
 
 
 def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> None:
-    """Raise ToolFailure, with a diff, when a path of the plan was changed by somebody else since."""
+    """Raise ToolFailure, with a diff, if others changed a path of the plan since, or a content is missing."""
     conflicts = [each for each in _steps(history, plan, roots_of).standing() if _is_conflict(plan, each)]
     if conflicts and (not force or any(each.special for each in conflicts)):
         raise _changed_since(history, plan, conflicts)
@@ -390,12 +389,12 @@ def check(history: History, plan: Plan, roots_of: RootsOf, *, force: bool) -> No
 
 
 def _is_conflict(plan: Plan, each: Standing) -> bool:
-    """Say whether somebody else changed the path of a step, since or between the changes."""
+    """Return whether others changed the path of a step, since or between the changes."""
     return each.changed or (each.step.path in plan.gaps and not each.now.same_content(each.step.after or ABSENT))
 
 
 def merge(history: History, plan: Plan, roots_of: RootsOf) -> Plan:
-    """Return the plan with what others changed kept, where that is in other lines; conflicts stay as they are."""
+    """Return the plan with changes of others kept where they are in other lines; conflicts stay as they are."""
     merged, gaps = dict[str, bytes](), dict(plan.gaps)
     steps = list[FileChange]()
     for each in _steps(history, plan, roots_of).standing():
@@ -413,9 +412,9 @@ def merge(history: History, plan: Plan, roots_of: RootsOf) -> Plan:
 
 
 def _merge_one(history: History, standing: Standing, gaps: Sequence[FileChange]) -> bytes | None:
-    """Take changes back from what others made of a file, since or between them; None where both touch the same lines.
+    """Undo changes in a file that others changed since or between them; None if both touch the same lines.
 
-    What lies between two gaps is taken back in one step, the latest first.
+    The changes between two gaps are undone in one merge, newest first.
     """
     between = [state or ABSENT for gap in gaps for state in (gap.after, gap.before)]
     states = [standing.step.before, *between, standing.step.after or ABSENT]
@@ -437,7 +436,7 @@ def _available(history: History, plan: Plan, step: FileChange) -> bool:
 
 
 def _content(history: History, plan: Plan) -> Content:
-    """Return who finds a content of the plan: one that was merged, or one of the history."""
+    """Return the function that finds a content of the plan: a merged one, or one of the history."""
     return lambda state: plan.merged[state.digest] if state.digest in plan.merged else history.source(state)
 
 
@@ -463,7 +462,7 @@ def _changed_since(history: History, plan: Plan, conflicts: list[Standing]) -> T
 
 
 def _diff_of_others(history: History, plan: Plan, each: Standing) -> str:
-    """Return what somebody else made of a path, between the changes of the plan and since."""
+    """Return the diff of what others changed in a path, between the changes of the plan and since."""
     between = [_change_diff(history, gap) for gap in reversed(plan.gaps.get(each.step.path, ()))]
     return "".join([*between, each.diff(history.source) if each.changed else ""])
 
@@ -479,13 +478,13 @@ def _offer_ways(plan: Plan, conflicts: list[Standing]) -> str:
 
 
 def _later(history: History, plan: Plan, paths: list[str], since: int) -> list[str]:
-    """Return the changes still standing, newest first, that others made to the paths after one of the plan."""
+    """Return the ids of later changes to the paths, not undone and not of the plan, newest first."""
     others, wanted = (each for each in history.standing(after=since) if each.id not in plan.originals), set(paths)
     return [each.id for each in others if not wanted.isdisjoint(each.paths)]
 
 
 def preview(history: History, plan: Plan, roots_of: RootsOf) -> str:
-    """Return the diff from what is on the disk now to what the plan would leave there."""
+    """Return the diff from the present files to what the plan would leave."""
     return _join_diffs(_preview_one(history, plan, each) for each in _steps(history, plan, roots_of).standing())
 
 
@@ -498,7 +497,7 @@ def _preview_one(history: History, plan: Plan, each: Standing) -> str:
 
 
 def _join_diffs(diffs: Iterable[str]) -> str:
-    """Return diffs one after the other, as far as somebody may want to read them; what follows is not worked out."""
+    """Join diffs up to a limit; those after it are not made."""
     shown, size = list[str](), 0
     for diff in diffs:
         if size > DIFF_LIMIT:
@@ -528,7 +527,7 @@ def _change_diff(history: History, each: FileChange) -> str:
 
 
 def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force: bool) -> CarriedOut:
-    """Do what the plan says, under the locks of all its folders."""
+    """Apply the plan, under the locks of all its folders."""
 
     def last_look() -> None:
         for id in plan.about:
@@ -546,7 +545,7 @@ def apply(history: History, plan: Plan, who: Author, roots_of: RootsOf, *, force
 
 
 def _steps(history: History, plan: Plan, roots_of: RootsOf) -> Steps:
-    def keep_merged() -> None:  # what is written down before it happens must be there to end it after a crash
+    def keep_merged() -> None:  # stored with the record, so that recovery can complete it after a crash
         for data in plan.merged.values():
             history.keep_bytes(data)
 

@@ -1,4 +1,4 @@
-"""The words of the history: what a file was, what it became, and who did it."""
+"""The words of the history: the states of files, changes, and their authors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 FileKind = Literal["absent", "file", "symlink", "directory"]
 ChangeKind = Literal["change", "undo", "redo"]
 ChangeState = Literal["intent", "done", "undone"]
-"""`intent`: begun, not confirmed. `undone`: taken back (of an undo: brought back again)."""
+"""`intent`: begun, not confirmed. `undone`: taken back (an undo: redone)."""
 
 
 @frozen
 class FileState:
-    """What stands at a path: a file's (or a link's target's) content by digest, its mode and size."""
+    """The state of a path: the digest of a file's content (or of a link's target), its mode and size."""
 
     kind: FileKind
     digest: str = ""
@@ -27,7 +27,7 @@ class FileState:
     size: int = 0
 
     def same_content(self, other: FileState) -> bool:
-        """Say whether both have the same content; the mode does not count."""
+        """Return whether both have the same content, whatever their modes."""
         return (self.kind, self.digest) == (other.kind, other.digest)
 
 
@@ -36,26 +36,26 @@ ABSENT: Final = FileState("absent")
 
 @frozen
 class FileChange:
-    """One path, before and after. `after` is None while nobody knows it yet."""
+    """The state of one path before and after a change. `after` is None while it is unknown."""
 
     path: str
     before: FileState
     after: FileState | None
 
     def reverse(self) -> FileChange:
-        """Return the change that takes this one back."""
+        """Return the change that undoes this one."""
         return FileChange(self.path, self.after or ABSENT, self.before)
 
 
 @frozen
 class Compensation:
-    """The call that takes back what a call did elsewhere than in files: Undo makes it, through the door."""
+    """The call that undoes what a call did elsewhere than in files; Undo makes it like any other call."""
 
     tool: str
     args: Mapping[str, Any]
     description: str = ""
     original_args: Mapping[str, Any] | None = None
-    """The arguments of the call it takes back, which Redo makes again; None where they are no plain data."""
+    """The arguments of the call it undoes, for Redo; None if they are not plain data."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the call as plain data."""
@@ -63,17 +63,17 @@ class Compensation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Compensation:
-        """Return what plain data stands for."""
+        """Build a Compensation from the output of `to_dict`."""
         return cls(data["tool"], data["args"], data.get("description", ""), data.get("original_args"))
 
 
 CALL_MADE: Final = "call"
-"""In `Change.parts`, beside the paths (which are absolute): the call that takes the change back was made."""
+"""Stands among the absolute paths of `Change.parts`: the change's compensation was called."""
 
 
 @frozen
 class Change:
-    """What one call did to files (or, by its compensation, elsewhere), as one entry of the log."""
+    """An entry of the log: what one call did to files, or elsewhere and how that is undone."""
 
     id: str
     tool: str
@@ -81,18 +81,18 @@ class Change:
     kind: ChangeKind = "change"
     state: ChangeState = "done"
     about: tuple[str, ...] = ()
-    """The changes an undo took back; of a redo: the undos it reversed, and the changes of calls it made again."""
+    """Of an undo: the changes it undid. Of a redo: the undos it reversed, and the changes of calls it repeated."""
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Of an undo: the paths (or `CALL_MADE`) it took back of those changes that it took back only in part."""
+    """Of an undo: by change that it undid in part, the restored paths (or `CALL_MADE`)."""
     session_id: str = ""
     main_session_id: str = ""
-    """The session a person has: that of the sub-agent's parent where a sub-agent made the change."""
+    """The user's session: of a sub-agent's change that of its parent."""
     turn: str = ""
-    """What belongs together: everything done for one prompt, or one call made outside a conversation."""
+    """Groups what was done for one prompt; outside a conversation, the call itself."""
     call_id: str = ""
     description: str = ""
     note: str = ""
-    """What a person must know of it: that it was interrupted, or what of it is not kept."""
+    """What a person must know: that it was interrupted, or what of it cannot be undone."""
     compensation: Compensation | None = None
     at: float = field(default_factory=time.time)
     temporary: str = ""
@@ -104,7 +104,7 @@ class Change:
 
     @property
     def number(self) -> int:
-        """Its place in the log; later changes have larger numbers."""
+        """Its number in the log; later changes have larger ones."""
         return int(self.id)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,12 +142,12 @@ def _file(change: FileChange) -> dict[str, Any]:
 
 
 def _always() -> None:
-    """Stand for a change that nobody can give up half-way."""
+    """Do nothing: the change cannot be cancelled half-way."""
 
 
 @frozen
 class Author:
-    """Who makes a change, and what it is in one line."""
+    """Who makes a change, and a one-line description of it."""
 
     tool: str
     call_id: str = ""
@@ -157,10 +157,10 @@ class Author:
     turn: str = ""
     note: str = ""
     check_wanted: Callable[[], None] = _always
-    """Raises ToolFailure once the call that makes the change was given up."""
+    """Raises ToolFailure once the call that makes the change was cancelled."""
 
     @classmethod
     def of(cls, ctx: ToolContext, tool: str, description: str) -> Author:
-        """Return who makes the change of a call."""
+        """Return the author of a change made by the call of `ctx`."""
         main = ctx.session.main.id
         return cls(tool, ctx.served.id, ctx.session.id, description, main, ctx.turn, check_wanted=ctx.check_wanted)
