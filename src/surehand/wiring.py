@@ -72,7 +72,7 @@ def check_lists(**given: object) -> None:
 
 def check_arguments(tool: str, args: object) -> None:
     """Raise TypeError where the arguments of a call are no dictionary."""
-    if args is not None and not isinstance(args, Mapping):
+    if args is not None and not isinstance(args, (dict, Mapping)):  # a dict is found at once in a tuple
         raise TypeError(f"the arguments of {tool} are a dictionary, such as {{'name': 'value'}}, not {args!r}")
 
 

@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from surehand import Settings, Surehand, Tool, tool
+from surehand import Settings, Surehand, Tool, ToolContext, tool
 from surehand.core.call import ToolCall, ToolError, ToolResult
 from surehand.core.events import Event
 from surehand.engine.audit import Audit, line_hash, records, segments, verify
@@ -221,6 +223,7 @@ def test_an_empty_audit_is_whole(tmp_path: Path) -> None:
 
 APPENDING = """
 import sys
+import threading
 from surehand.engine.audit import Audit
 audit = Audit(sys.argv[1], limit_bytes=20_000)
 for number in range(100):
@@ -343,3 +346,46 @@ async def test_a_long_argument_is_cut_before_it_is_masked_and_no_secret_survives
     assert "SECRETCANARY" not in written
     assert f"({len(text)} characters)" in written
     assert len(written) < 10_000
+
+
+async def test_records_of_reads_are_written_on_the_way_fifty_at_a_time(tmp_path: Path) -> None:
+    @tool(read_only=True)
+    async def look(name: str) -> str:
+        "Look."
+        return name
+
+    async with Surehand(tmp_path, tools=[look], builtin=False, settings=Settings()) as app:
+        assert (await app.call("look", {"name": "first, which is checked in a thread"})).ok
+        audit = app.executor.ledger
+        assert isinstance(audit, Audit)
+        audit.flush()
+        for number in range(60):
+            assert (await app.call("look", {"name": str(number)})).ok
+        assert len(list(records(audit.folder))) >= 51
+    assert len(list(records(audit.folder))) == 61
+    assert verify(audit.folder).ok
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_nested_arguments_are_masked_in_a_thread(tmp_path: Path, allowed: bool) -> None:
+    masked_in = set[threading.Thread]()
+
+    class Word(str):
+        def lower(self) -> str:
+            masked_in.add(threading.current_thread())
+            return super().lower()
+
+    async def take(args: Any, ctx: ToolContext) -> str:
+        return "taken"
+
+    taker = Tool(name="take", description="Take.", args={"type": "object"}, run=take)
+    async with Surehand(tmp_path, tools=[taker], builtin=False, allow=["take"] if allowed else []) as app:
+        result = await app.call("take", {"items": [Word("a word")]})
+        assert result.ok is allowed
+        audit = app.executor.ledger
+        assert isinstance(audit, Audit)
+        while not (found := list(records(audit.folder))) or found[-1]["kind"] != "call":
+            await asyncio.sleep(0.01)
+    assert found[-1]["args"] == {"items": ["a word"]}
+    assert masked_in
+    assert threading.main_thread() not in masked_in

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from surehand.core.errors import ToolFailure
-from surehand.engine.slots import Resources, Slot, Waiters, sort_names
+from surehand.engine.slots import Resources, Slot, Turns, Waiters, sort_names
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -116,3 +116,20 @@ async def test_a_queue_of_no_size_refuses_at_once() -> None:
     with pytest.raises(ToolFailure, match="its queue is full") as refused:
         await slot.wait(Waiters(), "x")
     assert refused.value.code == "queue_full"
+
+
+async def test_only_calls_of_the_current_turn_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1.0
+    monkeypatch.setattr("surehand.engine.slots.perf_counter", lambda: now)
+    turns = Turns()
+    assert not turns.is_over()
+    first = turns.number
+    now += 1
+    assert turns.is_over()
+    turns.end(first)  # a call of the first turn has waited, so that turn has passed
+    assert not turns.is_over()
+    now += 1
+    turns.end(first)  # as another one has
+    assert turns.is_over()
+    await asyncio.wait_for(turns.wait(), 60)
+    assert not turns.is_over()

@@ -14,7 +14,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from threading import Lock
 from time import time
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -37,9 +38,12 @@ FOLLOW_S: Final = 0.05
 """How long the record of a call that only read may wait for others to be written with."""
 _BATCH: Final = 50
 """Records written under one lock; a call with effects may be waiting for it."""
+_FEW_ARGUMENTS: Final = 32
+_PLAIN_TYPES: Final = frozenset({str, int, float, bool, type(None)})
 WAITING_LIMIT: Final = 2000
 """Records that wait where nothing can be written; what goes beyond is counted, and the count recorded."""
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str, check_circular=False)
+"""Without the check for cycles: `mask_data` copies what a record holds, and would not end on one."""
 
 
 class Audit:
@@ -68,6 +72,8 @@ class Audit:
         """Call id → the arguments as its intent has them, for calls with effects that run."""
         self._waiting: list[Event] = []
         self._due = False
+        self._slow = False
+        """Whether some waiting record may take long to make: many arguments, or nested ones."""
         self._lost = 0
         try:
             self._open()
@@ -102,9 +108,13 @@ class Audit:
 
     # -- what is written when ------------------------------------------------------------------------------------
 
-    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision) -> None:
-        """Write down that a call with effects is about to run; raise ToolFailure where that fails: it must not."""
-        record = _facts("intent", call, tool, session_id, time()) | {"verdict": decision.verdict}
+    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision, args: Any = None) -> None:
+        """Record that a call with effects is about to run; raise ToolFailure where that fails: then it must not.
+
+        `args` are its arguments as `mask_arguments` returns them, for a caller that has had them masked in a thread.
+        """
+        record = _facts("intent", call, tool, session_id, time(), args)
+        record["verdict"] = decision.verdict
         if asked := self._asked.get(call.id):
             record["approval"] = asked
         try:
@@ -128,15 +138,21 @@ class Audit:
                 }
                 self._asked[event.call_id] = mask_data(approval, limit=TEXT_LIMIT)
             case "call_finished" | "dry_run_made":
-                if not self.problem and not self._may_follow(event):
+                flat, may_follow = is_flat(event.data["call"].args), self._may_follow(event)
+                if not self.problem and flat and not may_follow:
                     self._write_events([event])
                     return
                 with self._taking:
                     self._waiting.append(event)
-                if self.problem or not (self._due or self._is_writable()):
+                    self._slow = self._slow or not flat
+                enough = len(self._waiting) >= _BATCH and not self._slow
+                if enough or self.problem or not (self._due or self._is_writable()):
                     self.flush()
+                elif may_follow:
+                    self._flush_soon(FOLLOW_S)
                 else:
-                    self._flush_soon()
+                    self._due = False  # now, however soon the others are due
+                    self._flush_soon(0.0)
             case _:
                 pass
 
@@ -144,7 +160,8 @@ class Audit:
         """Tell whether a record may be written a moment later: the call only read, or its intent stands."""
         if event.kind == "dry_run_made":
             return False
-        error = cast("ToolResult", event.data["result"]).error
+        result: ToolResult = event.data["result"]
+        error = result.error
         return error is None or error.code != "permission_denied"
 
     def _is_writable(self) -> bool:
@@ -154,7 +171,7 @@ class Audit:
         except OSError:
             return False
 
-    def _flush_soon(self) -> None:
+    def _flush_soon(self, delay_s: float) -> None:
         if self._due:
             return
         try:
@@ -164,10 +181,13 @@ class Audit:
             return
         self._due = True
         atexit.register(self.flush)  # a program may end without closing
-        loop.call_later(FOLLOW_S, self._flush_in_thread, loop)
+        loop.call_later(delay_s, self._flush_due, loop)
 
-    def _flush_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _flush_due(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._due:  # written meanwhile, or closed
+            return
+        if not self._slow:  # less than a millisecond; a thread would fight the loop for the interpreter for longer
+            self.flush()
             return
         try:
             loop.run_in_executor(None, self.flush)
@@ -182,6 +202,7 @@ class Audit:
             with self._taking:
                 events = self._waiting[:_BATCH]
                 del self._waiting[: len(events)]
+                self._slow = self._slow and bool(self._waiting)
             if not events or not self._write_events(events):
                 return
 
@@ -204,14 +225,15 @@ class Audit:
         return True
 
     def _record(self, event: Event) -> dict[str, Any]:
-        call = cast("ToolCall", event.data["call"])
+        call: ToolCall = event.data["call"]
         if event.kind == "dry_run_made":  # something ran on a copy, though nothing was changed
             found = {name: event.data[name] for name in ("dry_run", "exit_code")}
             return _facts("dry_run", call, event.tool, event.session_id, event.at) | {"ok": True} | found
-        result = cast("ToolResult", event.data["result"])
-        decision = cast("Decision | None", event.data.get("decision"))
+        result: ToolResult = event.data["result"]
+        decision: Decision | None = event.data.get("decision")
         args = self._intended.get(event.call_id)
-        record = _facts("call", call, event.tool, event.session_id, event.at, args) | {"ok": result.ok}
+        record = _facts("call", call, event.tool, event.session_id, event.at, args)
+        record["ok"] = result.ok
         if (took := result.meta.get("duration_ms")) is not None:
             record["ms"] = took
         if result.error is not None:
@@ -221,11 +243,12 @@ class Audit:
                 record["rules"] = mask_data(result.error.details["rules"])
         if decision is not None:
             record["verdict"] = decision.verdict
-            record["why"] = mask_data(decision.reason, limit=TEXT_LIMIT)
-            rules = [each.rule.text for each in decision.rules if each.decided]
-            record |= {"rules": rules} if rules else {}
-        approval = self._asked.get(event.call_id)
-        return record | ({"approval": approval} if approval else {})
+            record["why"] = _mask_reason(decision.reason)
+            if rules := [each.rule.text for each in decision.rules if each.decided]:
+                record["rules"] = rules
+        if approval := self._asked.get(event.call_id):
+            record["approval"] = approval
+        return record
 
     # -- the chain -----------------------------------------------------------------------------------------------
 
@@ -248,7 +271,7 @@ class Audit:
         written: list[bytes] = []
         for record in records:
             number += 1
-            text = _ENCODER.encode({"n": number, "prev": digest, **record})
+            text = f'{{"n":{number},"prev":"{digest}",{_ENCODER.encode(record)[1:]}'
             digest = line_hash(digest, text)
             written.append(f'{text[:-1]},"hash":"{digest}"}}\n'.encode("utf-8", "backslashreplace"))
         data = b"".join(written)
@@ -325,19 +348,29 @@ class Audit:
                 os.close(descriptor)
 
 
+def is_flat(args: Mapping[str, Any]) -> bool:
+    """Whether arguments are masked in no time: few, and none nested. Texts are truncated before they are searched."""
+    return len(args) <= _FEW_ARGUMENTS and all(type(value) in _PLAIN_TYPES for value in args.values())
+
+
 def _facts(kind: str, call: ToolCall, tool: str, session_id: str, at: float, args: Any = None) -> dict[str, Any]:
     """Return what every record says: who wanted what of which tool, and when. `args` are the arguments if masked."""
-    made_by = {"parent": call.parent.id} if call.parent is not None else {}
-    return {
-        "kind": kind,
-        "at": round(at, 6),
-        "session": session_id,
-        "call": call.id,
-        "tool": tool,
-        "source": call.source,
-        **made_by,
-        "args": mask_data(call.shown_args, limit=TEXT_LIMIT) if args is None else args,
-    }
+    facts = {"kind": kind, "at": at, "session": session_id, "call": call.id, "tool": tool, "source": call.source}
+    if call.parent is not None:
+        facts["parent"] = call.parent.id
+    facts["args"] = mask_arguments(call) if args is None else args
+    return facts
+
+
+def mask_arguments(call: ToolCall) -> Any:
+    """Return the arguments of a call as they are recorded; a tenth of a second for 1 MB of nested ones."""
+    return mask_data(call.shown_args, limit=TEXT_LIMIT)
+
+
+@lru_cache(maxsize=1024)
+def _mask_reason(reason: str) -> str:
+    """Mask the reason of a decision; most calls of a tool have the same."""
+    return mask_data(reason, limit=TEXT_LIMIT)
 
 
 def line_hash(previous: str, text: str) -> str:

@@ -84,8 +84,8 @@ class Ledger(Protocol):
         """Why calls cannot be recorded; empty where they can."""
         ...
 
-    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision) -> None:
-        """Record that a call is about to run."""
+    def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision, args: Any = None) -> None:
+        """Record that a call is about to run; `args` are its arguments if they have been masked already."""
         ...
 
 

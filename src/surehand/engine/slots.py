@@ -146,56 +146,68 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
 
 # -- turns of the event loop -----------------------------------------------------------------------------------------
 
-# A read that lies in memory is answered without a single `await` that really waits; a thousand of them in one list
-# would hold up everything else for as long as all of them take. So a call that finds its turn used up waits for the
-# next.
+# A read of a file in the page cache is answered without an `await` that really waits. A thousand of them in one list
+# would hold up everything else for as long as all of them take, so a call that finds its turn of the loop used up
+# waits for the next.
 
 HOLD_S: Final = 0.004
 """How long calls may follow one another in one turn; a turn is longer than this by the call that used it up."""
 _RELEASED: Final = 32
-"""How many of those that wait try again in a turn; the rest keep their place."""
+"""How many waiting calls go on in a turn; the rest keep their place."""
 
 
 class Turns:
-    """Knows when the current turn of the loop began, as far as calls are concerned."""
+    """Limits how long calls hold the event loop in one of its turns.
 
-    __slots__ = ("_began", "_loop", "_waiting")
+    asyncio does not count its turns. A call that has waited proves that the turn it waited in is over (`end`), so
+    most calls need no callback for that; a call that is held back schedules one.
+    """
+
+    __slots__ = ("_began", "_loop", "_waiting", "number")
 
     def __init__(self) -> None:
+        self.number = 0
+        """The current turn, as far as known; it never runs ahead."""
         self._began = 0.0
+        """When the first call of this turn began; 0 if there was none yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def is_over(self) -> bool:
-        """Tell whether the calls of this turn have held the loop long enough."""
+        """Whether the calls of this turn have held the loop long enough; the first one begins it."""
         loop = asyncio.get_running_loop()
         if self._began and loop is self._loop:
             return perf_counter() - self._began > HOLD_S
-        self._begin(loop)
-        return False
-
-    async def wait(self) -> None:
-        """Let everybody else have the loop, then go on in the order of coming."""
-        while self.is_over():
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
-
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:  # an application that moved to another loop left nobody behind who could go on
             self._loop = loop
             self._waiting.clear()
         self._began = perf_counter()
-        loop.call_soon(self._end, loop)
+        return False
 
-    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+    def end(self, number: int) -> None:
+        """End a turn, if it is still the current one; for a call that was in it and has waited since."""
+        if number == self.number:
+            self.number += 1
+            self._began = 0.0
+
+    async def wait(self) -> None:
+        """Let everybody else have the loop, then go on in the order of arrival."""
+        while self.is_over():
+            loop = asyncio.get_running_loop()
+            if not self._waiting:
+                loop.call_soon(self._release, loop)
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+
+    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run when everything that was ready has had its turn."""
         if loop is not self._loop:
             return
-        self._began = 0.0
+        self.end(self.number)
         for _ in range(min(_RELEASED, len(self._waiting))):
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
         if self._waiting:
-            self._begin(loop)
+            loop.call_soon(self._release, loop)
