@@ -47,7 +47,7 @@ class _Planned:
 
 
 def _plan(args: ApplyPatchArgs, ctx: ToolContext) -> _Planned:
-    """Work out once what the patch changes, so that what is done is what was judged and shown."""
+    """Plan the patch once per call, so that what is applied is what was judged and shown."""
     return ctx.once(f"plan of {digest_of(args.patch.encode('utf-8', 'surrogateescape'))}", lambda: _work_out(args, ctx))
 
 
@@ -90,7 +90,7 @@ def _look(path: str, ctx: ToolContext) -> tuple[FileState, bytes | None]:
 
 
 def _after(each: FilePatch, now: FileState, data: bytes | None) -> bytes | None:
-    """Return the content that the patch leads to; raise StateError where something else is there."""
+    """Return the content after the patch; raise StateError if the patch does not fit the file."""
     kind = "symlink" if each.old_mode == 0o120000 else "file"
     if now.kind != (kind if each.old_mode else "absent"):
         raise StateError(each.path)
@@ -107,7 +107,7 @@ def _state(each: FilePatch, after: bytes | None, now: FileState) -> FileState:
 
 
 def _missing_folders(changes: dict[str, FileChange], ctx: ToolContext) -> list[FileChange]:
-    """Return the folders that new files need: made by the change, and taken back with it."""
+    """Return the folders that new files need; they belong to the change, and are undone with it."""
     missing: dict[str, None] = {}
     for path, change in changes.items():
         if (change.after or ABSENT).kind == "absent":
@@ -130,12 +130,12 @@ def effects(args: ApplyPatchArgs, ctx: ToolContext) -> Sequence[Effect]:
 
 
 def resources(args: ApplyPatchArgs, ctx: ToolContext) -> list[str]:
-    """Return what the call must have for itself."""
+    """Return the resources that only one call at a time may have."""
     return ["history", *(f"file:{effect.path}" for effect in effects(args, ctx) if isinstance(effect, WritePath))]
 
 
 def check(args: ApplyPatchArgs, ctx: ToolContext) -> None:
-    """Raise where a path holds something else than what the patch was made from."""
+    """Raise ToolFailure if a file is not what the patch was made from."""
     if conflicts := _plan(args, ctx).conflicts:
         more = f" and {len(conflicts) - _NAMED} more" if len(conflicts) > _NAMED else ""
         raise ToolFailure(

@@ -61,28 +61,28 @@ def _open(args: EditArgs | MultiEditArgs | WriteArgs, ctx: ToolContext) -> FileW
 
 
 def _look(args: Any, ctx: ToolContext) -> FileWrite:
-    """Return the write that the check of this call has looked at, or a new one."""
+    """Return the write of this call that has passed the checks, or a new one."""
     looked = looked_at(ctx)
     return looked[-1] if looked else _open(args, ctx)
 
 
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
-    """State what an edit of `file_path` touches."""
+    """State what a write of `file_path` touches."""
     return [WritePath(ctx.resolve(args.file_path))]
 
 
 def resources(args: Any, ctx: ToolContext) -> list[str]:
-    """Name the file that no two calls may write at once."""
+    """Return the file as a resource that only one call at a time may have."""
     return [f"file:{locate(ctx, ctx.resolve(args.file_path))[1]}"]
 
 
 def check_at_once(args: EditArgs, ctx: ToolContext) -> bool:
-    """Check the edit of a small file that lies in memory; False where there is anything to wait for, or to explain."""
+    """Check an edit without a thread: of a small file in the page cache. False if it would wait, or fails."""
     return not args.replace_all and look_at_once(_open(args, ctx))
 
 
 def _make_tool(checks: tuple[Check, ...], **facts: Any) -> Tool:
-    """Return one of the three tools: all pass the checks before a question and again before the write."""
+    """Make one of the three tools; each runs the checks before a question and again before the write."""
 
     def check(args: Any, ctx: ToolContext) -> None:
         _look(args, ctx).check_before_question(checks)

@@ -53,10 +53,10 @@ NOT_READ: Final = "File has not been read yet. Read it first before writing to i
 MODIFIED: Final = "File has been modified since read, either by the user or by a linter."
 _SIZE_LIMIT_BYTES: Final = 1024 * 1024 * 1024
 _EXPLAINED_BYTES: Final = 8 * 1024 * 1024
-"""How much of a file is searched for the reason of a miss; a multiple of four, the widest character."""
+"""How much of a file is searched to explain a miss; a multiple of four, the widest character."""
 _LONGEST_BOM: Final = 4
 _AT_ONCE_BYTES: Final = 64 * 1024
-"""The largest file, and text in it, that an edit is checked in without a thread."""
+"""The largest file, and the longest text in it, of an edit that is checked without a thread."""
 
 
 @frozen
@@ -70,7 +70,7 @@ class Replace:
 
 @frozen
 class Problem:
-    """Why a layer refuses: its number, what is wrong, what to do next."""
+    """Why a layer refuses: its number, what is wrong, and what to do next."""
 
     number: int
     message: str
@@ -78,10 +78,10 @@ class Problem:
     details: dict[str, Any] = field(default_factory=dict[str, Any])
     asks: bool = False
     layer: int | None = None
-    """Set where the problem belongs to another layer than the one that came upon it."""
+    """Set if the problem belongs to another layer than the one that found it."""
 
     def to_failure(self, path: str, layer: int) -> ToolFailure:
-        """Return it as a ToolFailure; `layer` is the check that found it."""
+        """Return the problem as a ToolFailure; `layer` is the check that found it."""
         details = {"layer": self.layer or layer, "number": self.number, "path": path, **self.details}
         if self.asks:
             details["behavior"] = "ask"
@@ -90,7 +90,7 @@ class Problem:
 
 @frozen
 class Check:
-    """One layer: its place in the order, and the function that finds a problem or none."""
+    """One layer: its number, and the function that returns a problem or None."""
 
     layer: int
     find: Callable[[FileWrite], Problem | None]
@@ -110,9 +110,9 @@ def changes_something(write: FileWrite) -> Problem | None:
 
 def half_character(name: str, text: str, index: int, errors: str = "surrogateescape") -> Problem | None:
     """Refuse half of a surrogate pair, which is no text."""
-    for start in range(0, len(text), WINDOW_BYTES):  # in pieces: encoded as a whole it may be large
+    for start in range(0, len(text), WINDOW_BYTES):  # in windows: the whole text encoded may be large
         try:
-            # Bytes that are no text may be spelled so; see files/text.py.
+            # surrogateescape: stray bytes of a file may be spelled U+DC80 to U+DCFF, see files/text.py.
             text[start : start + WINDOW_BYTES].encode("utf-8", errors)
         except UnicodeEncodeError as problem:
             at = start + problem.start
@@ -159,7 +159,7 @@ def file_exists(write: FileWrite) -> Problem | None:
 
 
 def is_plain_file(write: FileWrite) -> Problem | None:
-    """Refuse what cannot be written as text; read what can."""
+    """Refuse what cannot be edited as text; read the rest."""
     if write.path.endswith("/") or write.is_folder:
         return Problem(5, f"{write.path} is a directory, not a file.", "Name a file in it.", {"reason": "directory"})
     if write.special is not None:
@@ -199,7 +199,7 @@ def was_read(write: FileWrite) -> Problem | None:
     if not _has_content(write) or write.ctx.session.read_state.get(write.real) is not None:
         return None
     hint = f"Read {write.path}, then try again."
-    if is_secret(write.real):  # saying so tells nothing: it is all in the name
+    if is_secret(write.real):  # by its name alone, so that the hint reveals nothing
         hint = f"{write.path} holds secrets and is not read here; ask the user to change it."
     return Problem(6, NOT_READ, hint, asks=True)
 
@@ -239,7 +239,7 @@ def _explain_read_state(write: FileWrite, diff: str | None) -> str:
 
 
 def _what_changed(write: FileWrite, seen: Seen) -> str | None:
-    """Return the diff, empty where the text is the same in another encoding; None when the old bytes are not known."""
+    """Return the diff, empty if only the encoding changed; None if the old bytes are not known."""
     if not isinstance(write.data, bytes):
         return None
     before = write.ctx.session.keep(SEEN).get(write.real, seen.digest)
@@ -251,7 +251,7 @@ def _what_changed(write: FileWrite, seen: Seen) -> str | None:
 
 
 def found_once(write: FileWrite) -> Problem | None:
-    """Find every text to replace and work out the new bytes."""
+    """Layer 9: find every text to replace, and make the new bytes."""
     if write.base is not None:
         return _merge_edit(write, write.base)
     if write.reuse_checks():
@@ -265,7 +265,7 @@ def found_once(write: FileWrite) -> Problem | None:
 
 
 def _found_in(write: FileWrite, data: Bytes) -> Problem | None:
-    """Work out the splices of all edits on `data`."""
+    """Find the splices of all edits in `data`."""
     if len(write.edits) > 1:
         return _several(write, data)
     problem, write.splices = _one(write, data, write.edits[0], 0)
@@ -273,7 +273,7 @@ def _found_in(write: FileWrite, data: Bytes) -> Problem | None:
 
 
 def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
-    """Make the edit in what was read, and merge it with what others made of that; a conflict is refused."""
+    """Make the edit in the content that was read, and merge it with the changes of others; refuse a conflict."""
     from surehand.files.merge import compare_bytes, merge_lines  # lazy: merge, 4 ms
 
     seen = write.ctx.session.read_state.get(write.real)
@@ -284,7 +284,7 @@ def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
     if merged is None or merged == write.data:
         return _explain_modified(write, seen)
     write.others_diff = _what_changed(write, seen) or ""
-    write.splices, write.new_digest = compare_bytes(bytes(write.data), merged), None  # it was that of an earlier merge
+    write.splices, write.new_digest = compare_bytes(bytes(write.data), merged), None  # not that of an earlier merge
     write.parts = apply_splices(write.data, write.splices)
     return _unreadable(write)
 
@@ -308,12 +308,12 @@ def _several(write: FileWrite, data: Bytes) -> Problem | None:
 
 
 def _puts_back(data: Bytes, splices: list[Splice]) -> bool:
-    """Say whether splices put in what is there."""
+    """Return whether splices leave a content as it is."""
     return all(data[each.start : each.end] == each.new for each in splices)
 
 
 def _apply(data: Bytes, splices: list[Splice]) -> Bytes:
-    """Return a content with splices made, as the next edit finds it."""
+    """Return a content with splices applied, for the next edit."""
     if isinstance(data, LargeBytes):
         return data.replace((each.start, each.end, each.new) for each in splices)
     return b"".join(splice_bytes(data, splices))
@@ -330,17 +330,17 @@ def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Prob
         try:
             spans = find(data, edit.old, encoding, limit=None if edit.all else 1000)
         except UnicodeEncodeError:
-            continue  # this encoding has no such character, so the text cannot be there
+            continue  # the encoding lacks a character of the text
         if len(spans) > 1 and not edit.all:
             return _many(data, spans, encoding, index), []
         if spans and (refused is None or encoding.codec in _WESTERN):
             problem, splices = _encode_edits(data, spans, edit, encoding, index)
-            if not place:  # also where the guess lacks a character: another encoding may have it
+            if not place:  # also if the guessed encoding lacks a character: another may have it
                 problem = _doubtful(write, edit.new, lambda: edit.old, {"edit": index}) or problem
             if problem is None and place:
                 problem = _refuse_undecided(data, edit, splices, encodings[place:], index)
             if problem is None:
-                if not (edit.old.isascii() and edit.new.isascii()):  # ASCII beside stray bytes tells nothing new
+                if not (edit.old.isascii() and edit.new.isascii()):  # an ASCII match does not prove the encoding
                     write.encoding = encoding
                 return None, splices
             refused = refused or problem
@@ -348,7 +348,7 @@ def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Prob
 
 
 def _find_plainly(data: Bytes, edit: Replace, encoding: Encoding) -> Splice | None:
-    """Return the splice of a text that stands once in UTF-8 bytes whose only line ends are LF; None for any other."""
+    """Return the splice of a text that occurs once in UTF-8 with LF line ends; None for any other case."""
     if encoding is not UTF8 or edit.all or not isinstance(data, bytes) or b"\r" in data:
         return None
     try:
@@ -361,11 +361,9 @@ def _find_plainly(data: Bytes, edit: Replace, encoding: Encoding) -> Splice | No
     return Splice(at, at + len(old), new) if at >= 0 > data.find(old, at + len(old)) else None
 
 
-# When the guess among the western encodings is wrong by a few signs, these two hold what it lacks. No other may take
-# over: a character the file's own language has no letter for is refused, not written in a foreign encoding.
+# Western encodings differ in a few signs, and these two have most of them, so an edit may switch to them. It may not
+# switch to any other: a character that the guessed encoding lacks is refused, not written in a foreign encoding.
 _WESTERN: Final = ("cp1252", "latin_1")
-
-
 _JAPANESE: Final = ("cp932", "euc_jp")
 
 
@@ -376,7 +374,7 @@ def _encodings(write: FileWrite, data: Bytes, old: str) -> list[Encoding]:
     if (first.codec == "utf-8" and first.errors == "strict") or first.unit > 1:
         return [first]
     others = [encoding for encoding in possible(data) if encoding != first]
-    if any("\u3040" <= character <= "\u30ff" for character in old):  # kana: where they are guessed at, it is Japanese
+    if any("\u3040" <= character <= "\u30ff" for character in old):  # kana: of the guesses only the Japanese ones fit
         others = [each for each in others if each.codec not in PAIRS or each.codec in _JAPANESE]
     return [first, *others]
 
@@ -384,9 +382,9 @@ def _encodings(write: FileWrite, data: Bytes, old: str) -> list[Encoding]:
 def _refuse_undecided(
     data: Bytes, edit: Replace, splices: list[Splice], encodings: list[Encoding], index: int
 ) -> Problem | None:
-    """Refuse where the text stands in the same bytes in two encodings that would write the new one differently.
+    """Refuse if the text has the same bytes in two encodings that would write the new text differently.
 
-    Signs, kana and full-width letters have the same bytes in several of PAIRS; all other characters have not.
+    Only signs, kana and full-width letters have the same bytes in several of PAIRS.
     """
     chosen, *others = encodings
     for other in others if chosen.codec in PAIRS else ():
@@ -405,7 +403,7 @@ def _refuse_undecided(
 
 
 def _doubtful(write: FileWrite, new: str, known: Callable[[], str], details: dict[str, Any]) -> Problem | None:
-    """Refuse new characters beyond ASCII where the encoding to write them in is a weak guess."""
+    """Refuse new characters beyond ASCII if the file's encoding is a weak guess."""
     encoding = write.encoding
     if write.named or encoding.unit > 1 or encoding.codec == "utf-8" or new.isascii():
         return None
@@ -421,7 +419,7 @@ def _doubtful(write: FileWrite, new: str, known: Callable[[], str], details: dic
 
 
 def _unreadable(write: FileWrite) -> Problem | None:
-    """Refuse a change after which the file would not be taken for the text it is."""
+    """Refuse a change after which the file would not be recognised as text."""
     if stays_readable(write.encoding, write.parts) or not write.parts:
         return None
     message = f"after this change {write.path} would no longer be recognised as text ({write.encoding.label})."
@@ -439,7 +437,7 @@ def _encode_edits(
 
 
 def cannot_hold(text: str, problem: UnicodeEncodeError, encoding: Encoding, details: dict[str, Any]) -> Problem:
-    """Return the refusal of a character the file's encoding does not have."""
+    """Return the refusal of a character that the file's encoding lacks."""
     character = text[problem.start] if problem.start < len(text) else "?"
     message = f"the file is {encoding.label}, which has no {character!r} (U+{ord(character):04X}); nothing was changed."
     hint = "Use characters the encoding has, or convert the file with Bash (iconv) first."
@@ -479,7 +477,7 @@ def _report_miss(write: FileWrite, data: Bytes, edit: Replace, index: int) -> Pr
 
 
 def content_encoded(write: FileWrite) -> Problem | None:
-    """Work out the bytes of a whole new content: encoding, BOM and line ends of an existing file are kept."""
+    """Encode a whole new content, with the encoding, BOM and line ends of the existing file."""
 
     def decode() -> str:
         return write.encoding.decode(bytes(write.data), "replace")
@@ -526,9 +524,9 @@ WRITE_CHECKS: Final[tuple[Check, ...]] = (
 
 
 def look_at_once(write: FileWrite) -> bool:
-    """Run the layers without a wait: for one edit of a small file that lies in memory, and is as it was read.
+    """Run the layers on the event loop: for one edit of a small file in the page cache, unchanged since it was read.
 
-    False leaves it to a thread; so does a text that is not there once, as finding out why may take its time.
+    False leaves the checks to a thread, also if the text does not occur once: explaining a miss may take long.
     """
     ctx, edit = write.ctx, write.edits[0]
     seen = ctx.session.read_state.get(write.real)
@@ -554,7 +552,7 @@ def look_at_once(write: FileWrite) -> bool:
 
 
 def _holds_once(data: bytes, text: str) -> bool:
-    """Say whether a text stands in UTF-8 bytes once, as it is spelled; an empty one stands everywhere."""
+    """Return whether a text occurs in UTF-8 bytes exactly once, as spelled; an empty text never does."""
     try:
         data.decode()
         spelled = text.encode()

@@ -1,7 +1,7 @@
-"""The message of an edit that missed: the difference by name, and the nearest text of the file, exactly as to send it.
+"""Explain an edit that missed: name the difference, and quote the nearest text of the file for the next try.
 
-The likely causes are tried one by one. Each is a way to rewrite a line so that the difference vanishes; the first
-under which the text is found names the difference, and the file's own text is the one to resend.
+The likely causes are tried in turn. Most are ways to rewrite lines so that a difference vanishes: the first that makes
+the text match names the difference, and the file's own text is quoted.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final
 from surehand.core.frozen import frozen
 
 TEXT_LIMIT: Final = 4_000_000
-"""Characters; larger files are searched only for the plain causes."""
+"""Characters; in larger files the causes that rewrite lines are not tried."""
 _SHOWN_LIMIT: Final = 4000
 _LINE_LIMIT: Final = 200_000
-"""Characters; a text with a longer line is searched only for the plain causes, too: a line is rewritten in one step."""
+"""Characters; nor in files with a longer line, which is rewritten in one step that holds the GIL."""
 _FUZZY_LIMIT: Final = 400_000
 _LIKENESS: Final = 55.0
 _SAME_PLACE: Final = 60.0
 """How similar (%) old and new text must be for the new one to count as already applied."""
 _COMPARED: Final = 2000
-"""Characters of a text that are compared."""
+"""Characters of a text that are compared for similarity."""
 
 _LOOK_ALIKES: Final = str.maketrans(
     {
@@ -43,10 +43,10 @@ _NUMBERED: Final = re.compile(r"^ {0,6}\d+(?:\t|→)", re.MULTILINE)
 
 @frozen
 class Miss:
-    """What is known of a text that was not found."""
+    """Why a text was not found, and the nearest text."""
 
     difference: str
-    """A word for programs: `whitespace`, `line_ends`, `applied`, `similar`, `absent`..."""
+    """The kind of difference, for programs: `whitespace`, `line_ends`, `applied`, `similar`, `absent`..."""
     message: str
     hint: str = ""
     nearest: str = ""
@@ -54,7 +54,7 @@ class Miss:
 
 
 def explain_miss(text: str, old: str, new: str) -> Miss:
-    """Return why `old` is not in `text` as well as it can be told."""
+    """Return the likeliest reason why `old` is not in `text`."""
     for explain in (_line_numbers, _carriage_returns, _escapes, _by_lines, _edges):
         found = explain(text, old)
         if found is not None:
@@ -81,10 +81,10 @@ def _describe_miss(difference: str, explanation: str, text: str, start: int, end
 
 
 def _find_applied(text: str, old: str, new: str) -> Miss | None:
-    """Say that the change is made already, where `new` stands in the place of `old`.
+    """Return a Miss if the change seems to be made already: `new` is where `old` should be.
 
-    That is so where it stands once, is much like `old`, and nothing else in the text is as much like it: `pass` or
-    `return x` somewhere in the file proves nothing.
+    `new` must occur once, resemble `old`, and nothing else may resemble `old` as much: `pass` or `return x` somewhere
+    in the file proves nothing.
     """
     at = text.find(new) if new.strip() else -1
     if at < 0 or text.find(new, at + 1) >= 0 or _goes_on(text, at, at + len(new)):
@@ -102,7 +102,7 @@ def _find_applied(text: str, old: str, new: str) -> Miss | None:
 
 
 def _goes_on(text: str, start: int, end: int) -> bool:
-    """Say whether a part of a text begins or ends inside a word."""
+    """Return whether a part of a text begins or ends inside a word."""
     edges = text[max(0, start - 1) : start + 1], text[end - 1 : end + 1]
     return any(len(edge) == 2 and _is_word(edge[0]) and _is_word(edge[1]) for edge in edges)
 
@@ -197,7 +197,7 @@ _REWRITES: Final[tuple[tuple[str, str, _Rewrite], ...]] = (
 
 
 def _by_lines(text: str, old: str) -> Miss | None:
-    """Try the rewrites: the first under which the lines are found names the difference."""
+    """Try the rewrites; the first that makes the lines match names the difference."""
     if len(text) > TEXT_LIMIT or not old.strip():
         return None
     lines, wanted = text.replace("\r\n", "\n").split("\n"), old.replace("\r\n", "\n").split("\n")
@@ -263,7 +263,7 @@ def _edges(text: str, old: str) -> Miss | None:
 
 
 def _similar(text: str, old: str) -> Miss | None:
-    """Return the part of the text most like `old`, when anything is like it at all."""
+    """Return the part of the text most similar to `old`, if any is similar at all."""
     found = _nearest(text, old, _LIKENESS) if old.strip() else None
     if found is None:
         return None
@@ -278,9 +278,9 @@ def _similar(text: str, old: str) -> Miss | None:
 
 
 def _nearest(text: str, old: str, least: float) -> tuple[int, int, float] | None:
-    """Return where the text most like `old` stands and how much it is, if that is `least` percent.
+    """Return start, end and similarity of the text most similar to `old`, if that is at least `least` percent.
 
-    A place at a time, first with wide steps: a comparison with the whole text holds all other threads for seconds.
+    Compared window by window, first in wide steps: one comparison with the whole text would hold the GIL for seconds.
     """
     from rapidfuzz.fuzz import ratio
 
@@ -299,7 +299,7 @@ def _nearest(text: str, old: str, least: float) -> tuple[int, int, float] | None
 
 
 def _around(text: str, old: str) -> tuple[str, int]:
-    """Return the part of a large text worth comparing: round the line that shares most with `old`."""
+    """Return the part of a large text worth comparing, around the longest word shared with `old`, and its offset."""
     if len(text) <= _FUZZY_LIMIT:
         return text, 0
     at = next((place for word in _rarest(old) if (place := text.find(word)) >= 0), 0)

@@ -1,4 +1,4 @@
-"""`Undo`, `Redo` and `Changes`: the history through the one door; taking back is judged, recorded and undoable too."""
+"""`Undo`, `Redo` and `Changes`: the history as tools; an undo is judged, recorded and undoable like any change."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from surehand.search.ignore_files import KeptFiles
 from surehand.tools import list_schema, object_schema, prompt
 
 TIME_S: Final = 600.0
-"""What one command did may be tens of thousands of files."""
+"""Timeout of an undo: one command may have changed tens of thousands of files."""
 
 NOT_A_TIME: Final = 'is not a time; write "10 min", "2 h", "3 days", "14:30" or "2026-01-31 14:30"'
 _PATHS_SHOWN: Final = 50
-"""A command may have changed thousands; a model reads the first, a program finds all in `data`."""
+"""The most paths in the output; `data` has all, which may be thousands."""
 
 
 class UndoArgs(Args):
-    """What to take back; this session's last change of files that people keep when nothing is named."""
+    """What to undo: by default this session's last change of files that are neither ignored nor caches."""
 
     change_id: str | None = Field(default=None, description="This change, as a result or the log names it")
     last: int | None = Field(default=None, ge=1, description="The last so many changes (default 1)")
@@ -55,7 +55,7 @@ class UndoArgs(Args):
     force: bool = Field(default=False, description="Go on although somebody else changed a file")
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what no schema can say."""
+        """Yield faults that the schema cannot express."""
         units = ("change_id", "last", "turns", "since", "to")
         given = [name for name in units if getattr(self, name) is not None]
         if len(given) > 1:
@@ -69,7 +69,7 @@ class UndoArgs(Args):
 
 
 class RedoArgs(Args):
-    """What to bring back; this session's latest undo when nothing is named."""
+    """What to redo: by default this session's latest undo."""
 
     change_id: str | None = Field(default=None, description="The undo to reverse, or a change it took back")
     all_sessions: bool = Field(default=False, description="The latest undo of whichever session")
@@ -124,7 +124,7 @@ _AGO: Final = re.compile(
 
 
 def moment(text: str, now: float) -> float | None:
-    """Return the time a person means ("10 min", "14:30", "2026-01-31 14:30"), in seconds; None for what is no time."""
+    """Parse a time as people write it ("10 min", "14:30", "2026-01-31 14:30") into seconds; None if it is none."""
     text = text.strip()
     if ago := _AGO.fullmatch(text):
         return now - float(ago[1]) * _UNITS[ago[2][0].lower()]
@@ -136,14 +136,14 @@ def moment(text: str, now: float) -> float | None:
         if clock is not None and ":" in text:
             today = datetime.datetime.fromtimestamp(now).date()
             at = datetime.datetime.combine(today, clock).timestamp()
-            return at if at <= now else at - 86400  # the latest time the clock showed that
+            return at if at <= now else at - 86400  # yesterday's
         return datetime.datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 
 
 def _plan(args: UndoArgs | RedoArgs, ctx: ToolContext) -> Plan:
-    """Return what the call is about; worked out once, so that what is done is what was judged and shown."""
+    """Plan once per call, so that what is done is what was judged and shown."""
     if isinstance(args, RedoArgs):
         return ctx.once(f"plan of {args!r}", lambda: _plan_redo(args, ctx))
     return ctx.once(f"plan of {args!r}", lambda: _plan_undo(args, ctx))
@@ -175,12 +175,12 @@ def _plan_undo(args: UndoArgs, ctx: ToolContext) -> Plan:
 
 
 def _is_outside(ctx: ToolContext) -> bool:
-    """Tell whether a call belongs to no session that a person has: one made by a process that ends with it."""
+    """Return whether the call's session ends with its process, so that no earlier changes are its own."""
     return ctx.session.name is None and not ctx.session.interactive
 
 
 def _scope(args: UndoArgs, ctx: ToolContext, wants: Wants) -> str | None:
-    """Return the session whose changes are meant; None where that is any, or where they are named one by one."""
+    """Return the session whose changes are meant; None for all, or if the changes are named one by one."""
     if args.session is not None:
         return _session_id(args.session)
     if args.all_sessions or args.change_id is not None or (args.turns is not None and LAST_TURN not in args.turns):
@@ -191,7 +191,7 @@ def _scope(args: UndoArgs, ctx: ToolContext, wants: Wants) -> str | None:
 
 
 def _wanted_files(args: UndoArgs, ctx: ToolContext) -> Wants:
-    """Return a test whether a changed file is meant: the one named, or any that people keep."""
+    """Return the test for changed files that are meant: those named, or all but ignored ones and caches."""
     if args.file is not None:
         path = os.path.normpath(ctx.resolve(args.file))
         places = {path, os.path.realpath(path)}
@@ -208,23 +208,23 @@ def _roots(ctx: ToolContext) -> undo.RootsOf:
 
 
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
-    """State every path that would be put back or removed."""
+    """State every path that would be restored or removed."""
     try:
         steps = _plan(args, ctx).steps
-    except ToolFailure:  # nothing to do touches nothing; the check says so
+    except ToolFailure:  # there is nothing to do; the check raises it again
         return []
     return [(DeletePath if (step.after or ABSENT).kind == "absent" else WritePath)(step.path) for step in steps]
 
 
 def resources(args: Any, ctx: ToolContext) -> list[str]:
-    """Return what the call must have for itself."""
+    """Return the resources that only one call at a time may have."""
     return ["history", *(f"file:{effect.path}" for effect in effects(args, ctx) if isinstance(effect, WritePath))]
 
 
 def check(args: Any, ctx: ToolContext) -> None:
-    """Raise the first precondition that does not hold."""
+    """Raise ToolFailure if the plan cannot be applied as the files are now."""
     plan = _plan(args, ctx)
-    if plan.steps and not os.path.isdir(ctx.session.workspace):  # moved, perhaps: its files are not as wanted but away
+    if plan.steps and not os.path.isdir(ctx.session.workspace):  # moved: its files are not deleted but elsewhere
         raise workspace_failure(ctx.session.workspace)
     undo.check(ctx.session.keep(HISTORY), plan, _roots(ctx), force=args.force)
 
@@ -244,7 +244,7 @@ def preview(args: Any, ctx: ToolContext) -> Preview:
 
 
 def run(args: Any, ctx: ToolContext) -> ToolResult:
-    """Do what the call asks for, and return its result."""
+    """Undo or redo: compensating calls first, then files, then calls to repeat."""
     history, plan = ctx.session.keep(HISTORY), _plan(args, ctx)
     tool = "Undo" if plan.kind == "undo" else "Redo"
     who = Author.of(ctx, tool, f"{tool} {_name_changes(plan, ctx)}")
@@ -284,7 +284,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
 def _apply(
     history: History, plan: Plan, who: Author, ctx: ToolContext, made: Sequence[str], *, force: bool
 ) -> CarriedOut:
-    """Put the files back; where that fails after calls were made, say that they were."""
+    """Restore the files; a failure after calls were made names these."""
     try:
         return undo.apply(history, plan, who, _roots(ctx), force=force)
     except ToolFailure as failure:
@@ -294,10 +294,10 @@ def _apply(
 
 
 def _take_back_by_calls(history: History, plan: Plan, who: Author, ctx: ToolContext) -> list[str]:
-    """Make the calls that take back what was done elsewhere than in files, newest first; return a line on each.
+    """Make the compensating calls, newest first; return a line on each.
 
-    Each is judged and asked about like any other, and written down as soon as it was made. The first that fails ends
-    the undo: what it was about stands, and so does everything older.
+    Each is judged and asked about like any other call, and recorded as soon as it was made. The first that fails ends
+    the undo: its change and all older ones stay.
     """
     lines: list[str] = []
     for call in plan.calls:
@@ -328,7 +328,7 @@ def _make_again(history: History, plan: Plan, who: Author, ctx: ToolContext, don
 
 
 def _make_call(history: History, call: PlannedCall, ctx: ToolContext, what: str, so_far: str) -> ToolResult:
-    """Make one call of a plan through the door; raise ToolFailure, with what was done so far, when it fails."""
+    """Make one call of a plan; raise ToolFailure, with what was done so far, if it fails."""
     ctx.check_wanted()
     result = ctx.call.wait(call.tool, call.args, listed=False)
     if result.error is not None:
@@ -353,7 +353,7 @@ def _as_text(call: PlannedCall) -> str:
 
 
 def _name_changes(plan: Plan, ctx: ToolContext) -> str:
-    """Name the changes of a plan, and whose they are where that is not this session."""
+    """Name the changes of a plan, and their sessions if these are others."""
     ids = plan.originals
     more = ", ..." if len(ids) > 10 else ""
     named = f"change {ids[0]}" if len(ids) == 1 else f"{len(ids)} changes ({', '.join(ids[:10])}{more})"
@@ -366,7 +366,7 @@ def _left_alone(plan: Plan) -> str:
 
 
 def _summary(plan: Plan, done: CarriedOut) -> str:
-    """Say in a line how many files were restored and removed."""
+    """Return how many files were restored and removed."""
     files = [step for step in done.steps if {step.before.kind, (step.after or ABSENT).kind} - {"directory", "absent"}]
     did, one = Counter(map(_did, files or done.steps)), "file" if files else "folder"
     did["restored"] += did.pop("created", 0)

@@ -51,7 +51,7 @@ class NotebookEditArgs(Args):
 
 
 class CellWrite(FileWrite):
-    """A try to change one cell."""
+    """A write that changes one cell."""
 
     def __init__(self, ctx: ToolContext, args: NotebookEditArgs) -> None:
         super().__init__(ctx, args.notebook_path)
@@ -83,7 +83,7 @@ def arguments_fit(write: FileWrite) -> Problem | None:
 
 
 def is_notebook(write: FileWrite) -> Problem | None:
-    """Refuse what is no notebook whose cells can be told apart; read what is."""
+    """Layer 6: refuse what is not a notebook that can be edited by cells; read what is."""
     assert isinstance(write, CellWrite)
     problem = is_plain_file(write)
     if problem is not None:
@@ -104,7 +104,7 @@ def is_notebook(write: FileWrite) -> Problem | None:
 
 
 def cell_found(write: FileWrite) -> Problem | None:
-    """Find the cell and work out the new bytes."""
+    """Layer 9: find the cell, and make the new bytes."""
     assert isinstance(write, CellWrite)
     book, cell = write.book, write.cell
     assert book is not None
@@ -163,12 +163,12 @@ NOTEBOOK_CHECKS: Final[tuple[Check, ...]] = (
 
 
 def effects(args: Any, ctx: ToolContext) -> Sequence[Effect]:
-    """State what the call touches."""
+    """State the notebook that the call writes."""
     return [WritePath(ctx.resolve(args.notebook_path))]
 
 
 def resources(args: Any, ctx: ToolContext) -> list[str]:
-    """Return what the call must have for itself."""
+    """Return the notebook as a resource that only one call at a time may have."""
     return [f"file:{real_path(ctx.resolve(args.notebook_path))}"]
 
 
@@ -183,7 +183,7 @@ def preview(args: NotebookEditArgs, ctx: ToolContext) -> Preview:
 
 
 def run(args: NotebookEditArgs, ctx: ToolContext) -> ToolResult:
-    """Do what the call asks for, and return its result."""
+    """Change the cell."""
     looked = looked_at(ctx)
     with looked.pop() if looked else CellWrite(ctx, args) as write:
         write.check(NOTEBOOK_CHECKS)

@@ -1,9 +1,9 @@
-"""`Read`: a file as a model can use it: numbered lines, a picture, pages, cells.
+"""`Read`: a file as a model can use it: numbered lines, a picture, pages of a PDF, cells of a notebook.
 
-What is shown is remembered (`Session.saw`), so that Edit and Write know whether a file has changed since. The rule is
-in `core/session.py`. The digest is of the whole file, taken where that costs little: files up to `WHOLE_BYTES`,
-or any that was shown whole; in a process that serves one call, up to `ONE_CALL_BYTES`. For a larger file of which a
-part was read the status must do, unless it is so young that it proves nothing.
+What was read is remembered (`Session.saw`), so that Edit and Write know whether a file has changed since; the rule is
+in `core/session.py`. The digest of the whole file is taken if that is cheap: up to `WHOLE_BYTES`, or if the whole file
+was shown; in a process that serves one call, up to `ONE_CALL_BYTES`. For a larger file of which a part was read, the
+status has to prove that it is unchanged; if it is too young to prove anything, the digest is taken all the same.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 LINES: Final = 2_000
 NAME_LIMIT: Final = 100
-"""Letters the name of an encoding may have."""
+"""The most characters of an encoding's name."""
 WHOLE_BYTES: Final = 1024 * 1024
 ONE_CALL_BYTES: Final = 64 * 1024 * 1024
 NOTE_CHARACTERS: Final = 2_000
-"""Kept free at the end of the output for notes."""
+"""Reserved at the end of the output for notes."""
 
 INDEXES: Final = Kept("line indexes", make=lambda session: LineIndexes())
 
@@ -71,7 +71,7 @@ class ReadArgs(Args):
     pages: str | None = Field(default=None, description='Pages of a PDF: "3", "1-5", "10-"')
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what a schema would say, but not of names that are no UTF-8, which files may have."""
+        """Yield faults of the arguments; not by the schema, which refuses file names that are not UTF-8."""
         if not self.file_path:
             yield "file_path", "is empty"
         if self.encoding is not None and (len(self.encoding) > NAME_LIMIT or named_codec(self.encoding) is None):
@@ -80,12 +80,12 @@ class ReadArgs(Args):
 
 
 def effects(args: ReadArgs, ctx: ToolContext) -> list[Effect]:
-    """State what is read."""
+    """State the file that is read."""
     return [ReadPath(ctx.resolve(args.file_path))]
 
 
 def depends_on(args: ReadArgs, ctx: ToolContext) -> object:
-    """Return what changes when the file does."""
+    """Return the file's status, which a cached result depends on."""
     try:
         found = os.stat(ctx.resolve(args.file_path))
     except (OSError, ValueError) as problem:
@@ -94,7 +94,7 @@ def depends_on(args: ReadArgs, ctx: ToolContext) -> object:
 
 
 def run(args: ReadArgs, ctx: ToolContext) -> ToolResult:
-    """Read the file in the way its content asks for."""
+    """Read the file as the kind of content it has."""
     path = ctx.resolve(args.file_path)
     with open_file(path, ctx) as source:
         head = os.pread(source.fd, HEAD_BYTES, 0)
@@ -137,7 +137,7 @@ def _facts(source: Source, kind: str) -> dict[str, Any]:
 
 
 def at_once(args: ReadArgs, ctx: ToolContext) -> ToolResult | None:
-    """Read the beginning of a plain text that lies in memory; None where there is anything to wait for, or to hash."""
+    """Read the beginning of a text in the page cache, on the event loop; None if it would wait, or hash much."""
     path = ctx.resolve(args.file_path)
     source = open_at_once(path, ctx) if ctx.session.main.buffers is None else None
     if source is None:
@@ -173,11 +173,11 @@ def _lines(
     saved: bool = True,
 ) -> ToolResult:
     named = _find_named_encoding(source, args, ctx)
-    # A small file is looked through sooner than its index is found.
+    # A small file is scanned faster than its index is found.
     index = ctx.session.keep(INDEXES).of(source.stat) if saved and source.size > BLOCK else LineIndex()
     file = TextFile(bytes_, head, index, named)
     page = file.page(args.offset, args.limit, _budget(ctx))
-    if page is None and args.offset == 0:  # nothing but a byte order mark
+    if page is None and args.offset == 0:  # only a byte order mark
         return _empty(source, ctx, held)
     if page is None:
         raise _past_the_end(source, args.offset, file.total())
@@ -197,7 +197,7 @@ def _lines(
 
 
 def _find_unsaved(source: Source, ctx: ToolContext) -> bytes | None:
-    """Return the text an editor has of the file and has not saved, if there is one."""
+    """Return the unsaved text of the file in an editor, if there is one."""
     buffers = ctx.session.main.buffers
     if buffers is None or source.size > ONE_CALL_BYTES:
         return None
@@ -230,7 +230,7 @@ def _past_the_end(source: Source, offset: int, total: int, parts: str = "lines")
 
 
 def _read_small(source: Source, ctx: ToolContext) -> bytes | None:
-    """Return the whole content where it is small (then what is shown and what is remembered are the same bytes)."""
+    """Return the whole content of a small file, so that the bytes shown are those remembered."""
     if source.size > WHOLE_BYTES:
         return None
     seen = ctx.session.read_state.get(source.real)
@@ -241,7 +241,7 @@ def _read_small(source: Source, ctx: ToolContext) -> bytes | None:
 
 
 def _find_named_encoding(source: Source, args: ReadArgs, ctx: ToolContext) -> str:
-    """Return the encoding a caller named for the file, now or before."""
+    """Return the encoding that a caller named for the file, in this call or an earlier one."""
     if args.encoding is not None:
         return named_codec(args.encoding) or ""
     seen = ctx.session.read_state.get(source.real)
@@ -257,7 +257,7 @@ def _remember(
     named: str = "",
     saved: bool = True,
 ) -> None:
-    """Note in the session what was seen; see the rule above for when the whole file is hashed."""
+    """Record in the session what was read; the module's docstring says when the whole file is hashed."""
     before = ctx.session.read_state.get(source.real)
     if held is not None:
         contents = ctx.session.keep(SEEN)
@@ -268,13 +268,13 @@ def _remember(
         digest, whole = before.digest, whole or before.whole
     else:
         digest = digest_of_file(source.fd) if _hashed(source, ctx, whole=whole) else ""
-    # Without a digest the status alone has to prove later that nothing was written since.
+    # Without a digest the status alone has to prove later that the file is unchanged.
     seen = Seen.of(digest, source.stat, whole=whole, encoding=named, exact=not digest and exact_times(source.fd))
     ctx.session.saw(source.real, seen if saved else seen.without_proof())
 
 
 def _hashed(source: Source, ctx: ToolContext, *, whole: bool) -> bool:
-    """Say whether a file that is not held in memory is read through for its digest."""
+    """Return whether a file that is not held in memory is read entirely for its digest."""
     before = ctx.session.read_state.get(source.real)
     if before is not None and before.digest and before.untouched(source.stat):
         return False
@@ -340,7 +340,7 @@ def _notebook(source: Source, head: bytes, args: ReadArgs, ctx: ToolContext) -> 
     try:
         content = _whole(source, notebook.FILE_BYTES, "a notebook")
         book = notebook.parse_notebook(content, source.path)
-    except ToolFailure as problem:  # with a merge conflict in it, say: to be mended it must be seen
+    except ToolFailure as problem:  # for example one with a merge conflict: it must be seen to be repaired
         plain = _text(source, head, args, ctx)
         return replace_values(plain, output=f"{plain.output}\n\n(shown as text: {problem.message})")
     if args.offset and args.offset >= len(book.cells):

@@ -1,4 +1,4 @@
-"""The result of a write: its diff, a sentence with the changed lines, a preview, and the text in an editor's buffer."""
+"""The result of a write: its diff, a sentence with the changed lines, its preview, and updating an editor's buffer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHANGE_SCHEMA: Final = object_schema(
     encoding="string|null",
     replacements="integer",
 )
-"""What a tool that changes one file answers with."""
+"""The output schema of tools that change one file."""
 
 
 @frozen
@@ -45,13 +45,13 @@ class ChangeReport:
 
 
 def describe_change(write: FileWrite) -> ChangeReport:
-    """Say what a write changes."""
+    """Return the report of a write."""
     line = _first_line(write)
     return ChangeReport(_diff(write, DIFF_LINES, line), _describe(write, not write.exists, line))
 
 
 def describe_preview(write: FileWrite) -> Preview:
-    """Say what a write would change."""
+    """Return the preview of a write."""
     same = write.exists and write.is_unchanged
     diff = "" if same else _diff(write, None, _first_line(write))
     data: dict[str, Any] = {"path": write.real, "created": not write.exists, "changed": not same}
@@ -61,7 +61,7 @@ def describe_preview(write: FileWrite) -> Preview:
 
 
 def make_unchanged_result(write: FileWrite) -> ToolResult:
-    """Return the result of a write that had nothing to do."""
+    """Return the result of a write whose content was there already."""
     data = {"path": write.real, "created": False, "changed": False, "diff": ""}
     return ToolResult(data=data, output=f"{write.path} already has exactly this content; nothing was written.")
 
@@ -106,12 +106,12 @@ def _describe(write: FileWrite, created: bool, line: int) -> str:
 
 
 def _changed_lines(write: FileWrite, line: int) -> str:
-    """Return the lines round the first change as they are now, from a window of the file alone."""
+    """Return the new lines around the first change, made from a window of the file."""
     first, data, feed = write.splices[0], write.data, write.encoding.feed
     if len(write.splices) == 1 and (shown := splice_snippet(data, first, write.encoding, line)):
         return shown
     start, end = max(0, first.start - _SNIPPET_BYTES), first.end + _SNIPPET_BYTES
-    if start and write.encoding.unit == 1:  # with a whole line
+    if start and write.encoding.unit == 1:  # begin with a whole line
         start = data.find(feed, start, first.start) + 1 or start
     near = list(takewhile(lambda each: each.start < end, write.splices))
     moved = [Splice(each.start - start, each.end - start, each.new) for each in near]
@@ -121,7 +121,7 @@ def _changed_lines(write: FileWrite, line: int) -> str:
 
 
 def _first_line(write: FileWrite) -> int:
-    """Return the number of the line the first change begins in."""
+    """Return the number of the first changed line."""
     if not write.line:
         write.line = line_at(write.data, write.splices[0].start, write.encoding) if write.splices else 1
     return write.line
@@ -140,7 +140,7 @@ def _diff(write: FileWrite, limit_lines: int | None, line: int | None = None) ->
 
 
 def _large_diff(write: FileWrite) -> str:
-    """Return the diff of a large content where it differs in one narrow place; otherwise how large the two are."""
+    """Return the diff of large contents if they differ in one narrow place; otherwise their sizes."""
     narrow = None
     if write.exists and isinstance(write.data, bytes) and not any(isinstance(each, Streamed) for each in write.parts):
         narrow = narrow_diff(write.data, join_parts(write.parts), write.encoding, write.path)
@@ -149,7 +149,7 @@ def _large_diff(write: FileWrite) -> str:
 
 
 def make_written_failure(write: FileWrite, change_id: str, problem: BaseException) -> ToolFailure:
-    """Return the failure of a write that was made all the same."""
+    """Return the failure of a write that succeeded before an error followed."""
     return ToolFailure(
         f"{write.path} is written, but an error followed: {problem}",
         hint=f"Read it before going on. Undo with change_id {change_id!r} takes it back.",
@@ -158,7 +158,7 @@ def make_written_failure(write: FileWrite, change_id: str, problem: BaseExceptio
 
 
 def make_appeared_failure(write: FileWrite) -> ToolFailure:
-    """Return the failure of a new file whose name somebody else took."""
+    """Return the failure of a new file whose name was taken meanwhile."""
     return ToolFailure(
         f"Cannot create {write.path}: somebody else created it at the same moment.",
         code="precondition_failed",
@@ -168,7 +168,7 @@ def make_appeared_failure(write: FileWrite) -> ToolFailure:
 
 
 def show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
-    """Put the new text into the editor's buffer; where it saves other bytes than ours, ours are put back."""
+    """Put the new text into the editor's buffer; if the editor saves other bytes, write ours again."""
     buffers = write.ctx.session.main.buffers
     if buffers is None:
         return status
@@ -177,7 +177,7 @@ def show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
         text = write.encoding.decode(whole)
         text.encode()
     except UnicodeError:
-        return status  # bytes that are no text: the editor finds the file changed on disk
+        return status  # not text: the editor notices the change on the disk
     buffers.show(write.real, text)
     fd = open_again(write)
     try:
@@ -189,5 +189,5 @@ def show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
 
 
 def open_again(write: FileWrite) -> int:
-    """Open the file by its name, as somebody may have replaced it."""
+    """Open the file by its name again: an editor may have replaced it."""
     return os.open(write.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=write.folder)
