@@ -312,6 +312,7 @@ async def ask_model(
     from surehand.agent.loop import OutputShape, ask_for  # lazy: loop, 90 ms; only where a model speaks
     from surehand.models import choose, make_limits, open_model  # lazy: models, 7 ms
 
+    app.session.refuse_while_answering()  # before the conversation under way loses its sub-agents to this one
     shape = OutputShape(output) if output is not None else None
     choice = choose(app.settings, model) if model is None or isinstance(model, str) else None
     speaker = open_model(app.settings, choice) if choice is not None else cast("Model", model)

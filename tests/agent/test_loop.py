@@ -15,6 +15,7 @@ from surehand.agent.loop import Limits
 from surehand.agent.transcript import Compacted, Room
 from surehand.cli.ask import answer
 from surehand.core.call import BROKEN_ARGUMENTS
+from surehand.core.errors import ToolFailure
 from surehand.core.model import Message, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
 from surehand.testing import Says, ScriptedModel, scratch_app
 
@@ -155,6 +156,35 @@ async def test_an_interrupted_call_is_answered_so_that_the_conversation_can_go_o
     assert [message.role for message in told] == ["user", "assistant", "tool", "user"]
     assert [result.ok for result in told[2].results] == [True, False]
     assert "may have been done" in told[2].results[1].output
+
+
+@pytest.mark.parametrize("by", ["one loop", "two loops", "the application"])
+async def test_a_second_question_during_an_answer_is_refused_and_the_transcript_stays_whole(by: str) -> None:
+    model = ScriptedModel([("wait_for_ever", {})], "answered")
+    async with scratch_app(tools=[wait_for_ever]) as app:
+        loop = app.conversation(model)
+        WAITING.clear()
+        asking = asyncio.ensure_future(loop.ask("first"))
+        while not WAITING:
+            await asyncio.sleep(0.005)
+        agents = app.session.agents
+        with pytest.raises(ToolFailure, match="answering another question"):
+            if by == "the application":
+                await app.ask("second", model=model)
+            else:
+                await (loop if by == "one loop" else app.conversation(model)).ask("second")
+        assert loop.busy
+        assert (app.session.agents is agents) == (by != "two loops")
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert (await loop.ask("third")).text == "answered"
+    told = model.requests[-1].messages
+    assert [(message.role, message.text) for message in told if message.role == "user"] == [
+        ("user", "first"),
+        ("user", "third"),
+    ]
+    assert [message.role for message in told] == ["user", "assistant", "tool", "user"]
 
 
 async def test_what_was_said_of_an_interrupted_answer_is_kept() -> None:

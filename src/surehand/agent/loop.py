@@ -184,15 +184,17 @@ class Loop:
     async def ask(self, prompt: Prompt) -> Outcome:
         """Ask one question and loop until the model answers or a limit is met: one turn of the session.
 
-        A prompt is text, a message, or content blocks (text and images).
+        A prompt is text, a message, or content blocks (text and images). Raises ToolFailure while the session answers
+        another question.
         """
         self.session.refuse_if_closed()
+        self.session.refuse_while_answering()
         message = user_message(prompt)
         outcome = self.outcome = Outcome(stop="interrupted", spent=self._spent or Spent())
         if self.session.agents is not None:
             self.session.agents.spent = outcome.spent
         limit = asyncio.timeout(self.limits.seconds)
-        self.busy = True
+        self.busy = self.session.is_answering = True
         try:
             async with limit:
                 await self._answer_interrupted()
@@ -205,7 +207,7 @@ class Loop:
             outcome.stop = "time_limit"
         finally:
             self.session.end_turn()
-            self.busy = False
+            self.busy = self.session.is_answering = False
         return outcome
 
     async def converse(self, prompts: AsyncIterator[Prompt]) -> AsyncIterator[Outcome]:

@@ -260,6 +260,8 @@ class Session:
         """Folders outside the roots that commands may write in; set by the policy."""
         self.turn = ""
         """What is being done for one prompt (`begin_turn`); empty outside a conversation, where a call is its own."""
+        self.is_answering = False
+        """True while a question is answered: another one would mix its messages into the same transcript."""
         self.requests: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {}
         """What other processes of the user may ask of this session, by name; they reach it by its channel."""
         self.caller = ""
@@ -288,6 +290,12 @@ class Session:
         if self.closed:
             hint = "Open a new one; a named session continues where this one ended."
             raise ToolFailure("the session is closed", code="tool_unavailable", hint=hint)
+
+    def refuse_while_answering(self) -> None:
+        """Raise ToolFailure while a question is being answered."""
+        if self.is_answering:
+            hint = "Wait for the answer or cancel it; a session of its own can be asked meanwhile."
+            raise ToolFailure("the session is answering another question", code="precondition_failed", hint=hint)
 
     def end_turn(self) -> None:
         """End the turn; calls that began in it still belong to it."""
