@@ -39,8 +39,12 @@ NOISE_LIMIT: Final = 10_000
 """Lines on stdout that are no messages; a server that prints more is broken."""
 UNREAD_S: Final = 10.0
 """How long a server may leave the answers to its own requests unread."""
-CLOSE_S: Final = 2.0
-"""How long a server may take to end when its input closes, and again after SIGTERM."""
+END_OF_INPUT_S: Final = 0.5
+"""How long a server may take to end when its input closes. Some never look, and closing waits for the slowest."""
+TERM_S: Final = 1.0
+"""How long it may take after SIGTERM."""
+KILL_S: Final = 3.0
+"""How long its supervisor may take to end it by force, on a busy machine."""
 _REAPER: Final = os.path.join(os.path.dirname(sandbox.__file__), "linux", "reaper.py")
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
 """The launcher gives a command no input; what is handed over beside it becomes its input here."""
@@ -197,21 +201,21 @@ class _Ending:
         process = self._process
         assert process.stdin is not None
         process.stdin.close()
-        for step in (None, self._terminate, self.kill):
-            if step is not None:
-                step()
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await process.wait()
-                break
-            except TimeoutError:
-                continue
+        if not await self._ended_within(END_OF_INPUT_S):
+            self._terminate()
+            await self._ended_within(TERM_S)
         self.kill()
-        await process.wait()  # its reaper is patient for a few seconds, and no longer
+        await process.wait()  # its reaper gives up after a few seconds
         with suppress(ProcessLookupError, PermissionError):
             for _ in range(50):  # what it left behind, until nothing of it is there
                 os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.sleep(0.01)
+
+    async def _ended_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        return self._process.returncode is not None
 
     def _terminate(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -360,9 +364,9 @@ async def _run(
 
     async def close() -> None:
         transport.close()
-        await asyncio.wait({ending}, timeout=CLOSE_S)
-        run.stop("closed", CLOSE_S)
-        await asyncio.wait({ending}, timeout=2 * CLOSE_S)
+        await asyncio.wait({ending}, timeout=END_OF_INPUT_S)
+        run.stop("closed", TERM_S)
+        await asyncio.wait({ending}, timeout=TERM_S + KILL_S)
         await watch.finish_with_note(run.ended)
 
     try:
