@@ -41,6 +41,7 @@ LOST = r"was lost during|is not available"
 TIMED_OUT = r"did not finish within \d s"
 UNREADABLE = r"answered \w+ (wrongly|with what cannot be read)"
 BROKEN = r"is not available: (the connection failed|it did not introduce itself|it prints output|it sent a line)"
+FLOODS = rf"it floods its client with requests|{TIMED_OUT}"
 BROKEN_OR_SLOW = rf"{BROKEN}|{TIMED_OUT}"
 
 DYING = {
@@ -74,11 +75,11 @@ FLOODING = {
     ("go", "flood changes"): TIMED_OUT,
     ("go", "flood cancellations"): TIMED_OUT,
     ("go", "flood progress"): TIMED_OUT,
-    ("go", "flood pings"): TIMED_OUT,
-    ("go", "flood sampling"): TIMED_OUT,
-    ("go", "flood roots"): TIMED_OUT,
-    ("go", "flood elicitation"): TIMED_OUT,
-    ("go", "flood unknown requests"): TIMED_OUT,
+    ("go", "flood pings"): FLOODS,
+    ("go", "flood sampling"): FLOODS,
+    ("go", "flood roots"): FLOODS,
+    ("go", "flood elicitation"): FLOODS,
+    ("go", "flood unknown requests"): FLOODS,
     ("go", "flood answers"): TIMED_OUT,
     ("go", "flood blank lines"): TIMED_OUT,
     ("go", "flood junk"): rf"{LOST}|{TIMED_OUT}",
@@ -141,6 +142,11 @@ HTTP: dict[str, tuple[bytes, bytes, str]] = {
     "line without end": (head(EVENTS, CHUNKED), b"1000\r\n" + b"x" * 4096 + b"\r\n", "too much|did not finish"),
     "blank lines": (head(EVENTS, CHUNKED), b"4\r\n\n\n\n\n\r\n", TIMED_OUT),
     "comments": (head(EVENTS, CHUNKED), b"6\r\n: x\n\n\n\r\n", TIMED_OUT),
+    "pings": (
+        page(b'data: {"jsonrpc": "2.0", "id": "p", "method": "ping"}\n\n' * 20_000, EVENTS),
+        b"",
+        "it floods its client with requests",
+    ),
     "single bytes": (head("application/json", CHUNKED), b"1\r\n \r\n", TIMED_OUT),
 }
 Rows = dict[tuple[str, str], str]

@@ -77,6 +77,7 @@ class Connection:
         self._introduced_as = introduced_as
         self._pauses_s = pauses_s
         self._client: Any = None
+        self._transport: Any = None
         self._task: asyncio.Task[None] | None = None
         self._attempted = asyncio.Event()
         self._refresh = asyncio.Event()
@@ -159,7 +160,7 @@ class Connection:
         ends = {types.CONNECTION_CLOSED, *((types.INVALID_REQUEST, types.INTERNAL_ERROR) if self._over_url else ())}
         if code in ends or self.state != "ready":
             if current and self.state == "ready":
-                self.problem = f"its connection broke ({_plain(problem)})"  # the task that holds it may say more
+                self.problem = self._fault or f"its connection broke ({_plain(problem)})"
                 self._lost.set()
                 self._become("lost")
             return ToolFailure(
@@ -190,7 +191,7 @@ class Connection:
             except asyncio.CancelledError:
                 raise
             except BaseException as problem:  # whatever ends a connection is why it is not available
-                self.problem = _words(problem)
+                self.problem = self._fault or _words(problem)
             self._client = None
             self.attempts += 1
             self._become("lost")
@@ -200,6 +201,7 @@ class Connection:
     async def _live(self) -> None:
         """Connect, report the tools, and stay until the connection is lost."""
         self._lost.clear()
+        self._transport = None
         await asyncio.to_thread(_load_sdk, "login" if self._over_url else "stdio")
         patience_s = min(self.server.settings.timeout, CONNECT_S) if self._login() is None else LOGIN_S
         async with self._open_transport() as (client, ended, why):
@@ -223,12 +225,17 @@ class Connection:
                 self._become("ready")
                 self._attempted.set()
                 await self._stay(client, ended)
-                self.problem = why() or self.problem or "the session has ended"
+                self.problem = self._fault or why() or self.problem or "the session has ended"
             finally:
                 self._client = None
                 self.problem = self.problem or "its connection broke"
                 self._become("lost")  # before the farewell, which may take its time
                 await client.__aexit__(None, None, None)
+
+    @property
+    def _fault(self) -> str:
+        """Why this side closed the connection; empty where it did not."""
+        return self._transport.fault if self._transport is not None else ""
 
     def _fail(self, problem: str) -> ToolFailure:
         """Tell those who wait why the server is not available, before the farewell, which may take its time."""
@@ -372,8 +379,9 @@ class Connection:
             said = await said if asyncio.iscoroutine(said) else said
             return types.ElicitResult.model_validate(said)
 
+        self._transport = CorrectedTransport(transport)
         return Client(
-            CorrectedTransport(transport),
+            self._transport,
             client_info=types.Implementation(name=self._introduced_as(), version=__version__),
             message_handler=self._on_message,
             elicitation_callback=answer if elicit is not None else None,

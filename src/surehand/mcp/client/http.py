@@ -226,9 +226,12 @@ def _request_id(request: httpx2.Request) -> str | int | None:
 # long page of tools, each of which the SDK checks several times over without a pause, becomes many short ones.
 
 PROBE: Final = "server/discover"
-REQUESTS_AT_ONCE: Final = 100
-REST_S: Final = 0.5
-"""After so many requests of a server nothing of it is read for so long."""
+REQUESTS_LIMIT: Final = 50
+REQUESTS_S: Final = 1.0
+"""How many requests of a server are answered in how many seconds; others are dropped."""
+DROPPED_LIMIT: Final = 2_000
+"""Dropped requests after which the connection is closed, and made anew."""
+FLOODED: Final = "it floods its client with requests"
 PROGRESS_S: Final = 0.05
 """Notices of one call's progress that come faster than this are left out, all but the latest."""
 PAGE_TOOLS: Final = 50
@@ -241,11 +244,18 @@ class CorrectedTransport:
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self._stack = AsyncExitStack()
+        self._reading: _Reading | None = None
 
     async def __aenter__(self) -> tuple[Any, Any]:
         reading, writing = await self._stack.enter_async_context(self._transport)
         probe, pages = LateProbe(), ShortPages()
-        return _Reading(reading, probe, pages), _Writing(writing, probe, pages)
+        self._reading = _Reading(reading, probe, pages)
+        return self._reading, _Writing(writing, probe, pages)
+
+    @property
+    def fault(self) -> str:
+        """Why the connection was closed on this side; empty where it was not."""
+        return self._reading.fault if self._reading is not None else ""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -395,7 +405,10 @@ class _Reading(_Stream):
         self._held: dict[Any, Any] = {}
         """The latest notice that came too soon after it."""
         self._coming: asyncio.Task[Any] | None = None
+        self._counting_since = float("-inf")
         self._requests = 0
+        self._dropped = 0
+        self.fault = ""
 
     def __aiter__(self) -> Self:
         return self
@@ -427,8 +440,9 @@ class _Reading(_Stream):
                 self._coming = None
                 item = coming.result()
             token = _progress_token(item)
+            if token is None and self._is_excessive(item):
+                continue
             if token is None:
-                await self._slow_down(item)
                 return self._put_right(item)
             now = asyncio.get_running_loop().time()
             if now - self._told.get(token, float("-inf")) >= PROGRESS_S:
@@ -436,12 +450,25 @@ class _Reading(_Stream):
                 return item
             self._held[token] = item
 
-    async def _slow_down(self, item: Any) -> None:
-        """Rest now and then from the requests of a server: each is answered by a task, over HTTP by a request."""
-        self._requests += isinstance(getattr(item, "message", None), types.JSONRPCRequest)
-        if self._requests >= REQUESTS_AT_ONCE:
-            self._requests = 0
-            await asyncio.sleep(REST_S)
+    def _is_excessive(self, item: Any) -> bool:
+        """Count a server's requests, and return whether this one is dropped; raise EndOfStream in a flood.
+
+        Each that is answered takes a task, and over HTTP a request. Resting instead of dropping would keep the answers
+        that come behind a flood waiting for minutes.
+        """
+        if not isinstance(getattr(item, "message", None), types.JSONRPCRequest):
+            return False
+        now = asyncio.get_running_loop().time()
+        if now - self._counting_since >= REQUESTS_S:
+            self._counting_since, self._requests = now, 0
+        self._requests += 1
+        if self._requests <= REQUESTS_LIMIT:
+            return False
+        self._dropped += 1
+        if self._dropped > DROPPED_LIMIT:
+            self.fault = FLOODED
+            raise anyio.EndOfStream
+        return True
 
     def _is_held_back(self, coming: asyncio.Task[Any]) -> bool:
         """Return whether this is another notice, which replaces the one kept back."""
