@@ -168,11 +168,12 @@ async def test_a_second_question_during_an_answer_is_refused_and_the_transcript_
         while not WAITING:
             await asyncio.sleep(0.005)
         agents = app.session.agents
+        if by == "the application":
+            second = app.ask("second", model=model)
+        else:
+            second = (loop if by == "one loop" else app.conversation(model)).ask("second")
         with pytest.raises(ToolFailure, match="answering another question"):
-            if by == "the application":
-                await app.ask("second", model=model)
-            else:
-                await (loop if by == "one loop" else app.conversation(model)).ask("second")
+            await second
         assert loop.busy
         assert (app.session.agents is agents) == (by != "two loops")
         asking.cancel()
