@@ -21,7 +21,7 @@ from tests.mcp.login_stub import LoginStub
 
 from surehand import Settings, Surehand
 from surehand.core.settings import McpServerSettings
-from surehand.mcp.client.http import Within
+from surehand.mcp.client.http import RequestGuard
 from surehand.mcp.client.login import open_login
 from surehand.state import keys
 from surehand.testing import Says
@@ -185,7 +185,7 @@ async def test_a_public_server_names_no_private_address_for_a_login() -> None:
         ("https://tools.example/mcp", "http://login.example/token", False),
         ("https://tools.internal/mcp", "https://login.internal/token", True),
     ):
-        check = Within(own).check(httpx2.Request("POST", named))
+        check = RequestGuard(own).check(httpx2.Request("POST", named))
         if let:
             await check
         else:

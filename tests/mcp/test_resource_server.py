@@ -342,7 +342,7 @@ def test_a_server_behind_a_name_needs_no_token_of_its_own() -> None:
     assert door.token is None
     assert door.address.knows("tools.test", 8808)
     assert door.oauth is not None
-    assert door.oauth.describes("/.well-known/oauth-protected-resource/a/mcp", HERE)
+    assert door.oauth.is_metadata_path("/.well-known/oauth-protected-resource/a/mcp", HERE)
     assert b"https://tools.test/.well-known/oauth-protected-resource/a/mcp" in door.oauth.challenge(
         Refusal(401, "", "x"), HERE
     )

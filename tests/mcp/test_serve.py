@@ -503,7 +503,7 @@ def test_a_door_to_other_machines_needs_a_token(tmp_path: Path) -> None:
         Door.of("0.0.0.0", [], None, no_token=True)
     made = Door.of("127.0.0.1", [], None, no_token=False)
     assert made.token == Door.of("127.0.0.1", [], None, no_token=False).token
-    assert os.stat(made.token_place).st_mode & 0o077 == 0
+    assert os.stat(made.token_path).st_mode & 0o077 == 0
 
 
 MODERN_META = {

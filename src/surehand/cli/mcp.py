@@ -175,14 +175,14 @@ async def _logout(options: Namespace) -> int:
 
 def _kept_login(app: Any, name: str) -> Any:
     """Return a server's saved login; raise SettingsError for one without a login."""
-    from surehand.mcp.client.login import KeptLogin  # lazy: mcp, 900 ms
+    from surehand.mcp.client.login import SavedLogin  # lazy: mcp, 900 ms
 
     settings = app.servers.get(name).server.settings
     if not settings.url:
         raise SettingsError(f"{name} is a command on this machine; there is nothing to log in to")
     if "authorization" in map(str.lower, settings.headers):
         raise SettingsError(f"{name} is given a token in a header; remove that first to log in")
-    return KeptLogin(expand_variables(settings.url, os.environ))
+    return SavedLogin(expand_variables(settings.url, os.environ))
 
 
 async def _open_browser(url: str) -> None:

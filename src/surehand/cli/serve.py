@@ -162,14 +162,14 @@ async def _http(options: Namespace) -> int:
     serving = _serving(options)
     try:
         if not options.console:
-            await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_place, own))
+            await serve_http(serving, guard, options.http, lambda url: _announce(url, guard.token_path, own))
             return 0
         from surehand.console.server import Console  # lazy: starlette, 400 ms
 
         console = Console(guard.address)
 
         def announce(url: str) -> None:
-            _announce(url, guard.token_place, own)
+            _announce(url, guard.token_path, own)
             render.note(f"the console is at {console.make_sign_in_url(url)}")
 
         async with console.run():
@@ -186,10 +186,10 @@ def _oauth(options: Namespace) -> ServeSettings:
     return config.load(options.cwd, flags=flags, trusted=is_trusted(options.cwd)).settings.serve
 
 
-def _announce(url: str, token_place: str, own: ServeSettings) -> None:
+def _announce(url: str, token_path: str, own: ServeSettings) -> None:
     lines = [f"serving MCP at {url}"]
-    if token_place:
-        lines.append(f"the bearer token is in {token_place}")
+    if token_path:
+        lines.append(f"the bearer token is in {token_path}")
     if own.issuers:
         lines.append(f"access tokens of {', '.join(own.issuers)} are taken, if they are for {own.resource or url}")
     render.note("\n".join(lines))

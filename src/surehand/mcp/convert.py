@@ -1,6 +1,6 @@
-"""Convert from and to the protocol's shapes: tools, pages, results, requests, versions. Nowhere else.
+"""Convert to and from MCP's shapes: tools, pages, results, requests, versions.
 
-Everything here is plain data; the SDK checks it against the protocol version of the connection.
+Everything here is plain data; the SDK validates it against the protocol version of the connection.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from surehand.files.sniff import HEAD_BYTES, sniff
 T = TypeVar("T")
 
 MODERN: Final = "2026-07-28"
-"""The first version without connections and without requests from the server."""
+"""The first version without connections and without requests of the server."""
 WORKSPACE: Final = "workspace:///"
-"""How the URIs of the workspace's files begin."""
+"""Prefix of the URIs of the workspace's files."""
 PAGE: Final = 200
-"""Entries of a list in one answer."""
+"""Entries of a page."""
 
 
 def is_modern(version: str) -> bool:
-    """Say whether a protocol version is of the era in which the client calls again instead of being asked."""
+    """Return whether a protocol version is of the newer era, in which a client calls again instead of being asked."""
     return version >= MODERN
 
 
 def tool_shape(info: ToolInfo, name: str = "") -> dict[str, Any]:
-    """Return a tool as `tools/list` shows it, under a name that every client and every model behind it accepts."""
+    """Return a tool as an entry of `tools/list`, under a name that clients and model providers accept."""
     shape = mcp_tool(info)
     shape["name"] = name or provider_safe(info.name)
     if shape["name"] != info.name:
@@ -50,11 +50,11 @@ def tool_shape(info: ToolInfo, name: str = "") -> dict[str, Any]:
 
 
 _RESULT: Final = "result"
-"""The name under which an answer that is no object travels: only objects can be structured content."""
+"""Key of a result that is no object: only objects can be structured content."""
 
 
 def promised_object(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return what clients are promised of a tool's answers; None for nothing, and for text, which is the content."""
+    """Return a tool's output schema as that of an object; None without one, and for text, which is the content."""
     if not schema or schema.get("type") == "string":
         return None
     if schema.get("type") == "object":
@@ -65,29 +65,28 @@ def promised_object(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | Non
 
 
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema whose top says `object`, as the protocol demands of a tool's arguments."""
+    """Return a schema with `type: object` at the top, which the protocol requires for arguments."""
     return {**schema, "type": "object"}
 
 
 def result_shape(
     result: ToolResult, output_schema: Mapping[str, Any] | None, repeated: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the answer to `tools/call`.
+    """Return the result of `tools/call`.
 
-    Structured content is sent only where the tool's schema promises it: some clients show their model nothing else,
-    and what a model should read is the output. The data travel in `_meta` all the same, without what is `repeated`
-    in the output.
+    Structured content is sent only if the tool has an output schema: some clients show their model nothing else, and
+    what a model should read is the output. Otherwise the data is in `_meta`, without the keys `repeated` in the output.
     """
     shape = result_to_mcp(result)
-    kept: dict[str, Any] = shape["_meta"]["surehand"]
-    if kept["data"] == result.output:
-        del kept["data"]  # a tool that returns text
-    elif repeated and isinstance(kept["data"], dict):
-        told = cast("dict[str, Any]", kept["data"])
-        kept["data"] = {key: value for key, value in told.items() if key not in repeated}
+    own_meta: dict[str, Any] = shape["_meta"]["surehand"]
+    if own_meta["data"] == result.output:
+        del own_meta["data"]  # a tool that returns text
+    elif repeated and isinstance(own_meta["data"], dict):
+        data = cast("dict[str, Any]", own_meta["data"])
+        own_meta["data"] = {key: value for key, value in data.items() if key not in repeated}
     if not result.content:
-        del kept["output"]  # it is the content
-    shape["_meta"]["surehand"] = {key: value for key, value in kept.items() if value is not None}
+        del own_meta["output"]  # it is the content
+    shape["_meta"]["surehand"] = {key: value for key, value in own_meta.items() if value is not None}
     promised = promised_object(output_schema)
     shape.pop("structuredContent", None)
     if promised is not None and output_schema is not None and result.ok:
@@ -101,27 +100,27 @@ def result_shape(
 
 
 _VALIDATORS: Final[dict[int, tuple[Mapping[str, Any], ForeignArguments]]] = {}
-"""Compiled promises by the identity of their schema, which is held beside: it lives as long as its tool."""
+"""Compiled output schemas by the id of the schema, which is kept alive beside them so that no other gets its id."""
 
 
 def _fits(data: Any, promised: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    known = _VALIDATORS.get(id(schema))
-    if known is None or known[0] is not schema:
+    cached = _VALIDATORS.get(id(schema))
+    if cached is None or cached[0] is not schema:
         if len(_VALIDATORS) > 1000:
             _VALIDATORS.clear()
-        known = _VALIDATORS[id(schema)] = (schema, ForeignArguments(promised))
+        cached = _VALIDATORS[id(schema)] = (schema, ForeignArguments(promised))
     try:
-        return known[1].fits(data)
-    except InvalidArguments:  # it would take too long to say
+        return cached[1].fits(data)
+    except InvalidArguments:  # validating it would take too long
         return False
-    except ValueError:  # half characters, or values that JSON has no word for
-        return known[1].fits(clean_json(data))
+    except ValueError:  # lone surrogates, or values that JSON cannot express
+        return cached[1].fits(clean_json(data))
 
 
 def _broken_promise(shape: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer that clients take, where a tool returned something else than its hint says."""
-    said = "(The result does not match the tool's output schema; it is shown above.)"
-    return clean_json({**shape, "isError": True, "content": [*shape["content"], {"type": "text", "text": said}]})
+    """Return a result as a failure because its data does not match the output schema: clients would refuse it."""
+    note = "(The result does not match the tool's output schema; it is shown above.)"
+    return clean_json({**shape, "isError": True, "content": [*shape["content"], {"type": "text", "text": note}]})
 
 
 def clean_json(value: Any) -> Any:
@@ -145,14 +144,14 @@ def clean_json(value: Any) -> Any:
 
 BLOCKS_LIMIT: Final = 100
 FOREIGN_CHARS: Final = 100_000
-"""Characters of the largest block of another kind than text and picture that is passed on."""
+"""Characters of the largest block passed on that is neither text nor image."""
 IMAGE_BYTES: Final = 5 * 1024 * 1024
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What every provider takes. A model is sent its whole transcript: one wrong picture would end the conversation."""
+"""Types that every provider accepts. A model gets the whole transcript: one bad image would end the conversation."""
 
 
 def limit_blocks(blocks: list[Any]) -> list[Any]:
-    """Return the content of a server's answer in few blocks: checking each takes a while."""
+    """Return a server's content in few blocks: the SDK takes a while to validate each."""
     if len(blocks) <= BLOCKS_LIMIT:
         return blocks
     texts = [_text_in(each) for each in blocks]
@@ -170,10 +169,10 @@ def _text_in(block: Any) -> str | None:
 
 
 def read_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a block of a server's answer as a model can take it; a note stands for what it cannot."""
+    """Return a content block of a server as a model can get it; a note replaces one that it cannot."""
     match block:
         case {"type": "text", "text": str(text)}:
-            return _text(text)  # whom it is for, and what else a server says of it, is not for the model
+            return _text(text)  # without annotations
         case {"type": "image", "data": str(data)}:
             mime = _image_type(data)
             return {"type": "image", "data": data, "mimeType": mime} if mime else _text("[a picture was left out]")
@@ -184,7 +183,7 @@ def read_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _image_type(data: str) -> str:
-    """Return what kind of picture this is by its bytes; nothing for what is none, or too large."""
+    """Return the type of an image, from its bytes; empty if it is none, or too large."""
     try:
         body = base64.b64decode(data, validate=True) if len(data) <= IMAGE_BYTES * 4 // 3 + 4 else b""
     except (binascii.Error, ValueError):
@@ -198,22 +197,22 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def page(entries: Sequence[T], cursor: str | None, size: int = PAGE) -> tuple[Sequence[T], str | None]:
-    """Return the entries after a cursor and the cursor of the next page; raise ToolFailure for one nobody was given."""
-    start = 0 if cursor is None else _position(cursor)
+    """Return the page at a cursor, and the cursor of the next page; raise ToolFailure for an invalid cursor."""
+    start = 0 if cursor is None else _parse_cursor(cursor)
     if start > len(entries):
         raise ToolFailure(f"the cursor {cursor!r} points past the end of the list", code="invalid_args")
-    following = start + size
-    return entries[start:following], _cursor(following) if following < len(entries) else None
+    end = start + size
+    return entries[start:end], _format_cursor(end) if end < len(entries) else None
 
 
-def _cursor(position: int) -> str:
+def _format_cursor(position: int) -> str:
     return base64.urlsafe_b64encode(f"at:{position}".encode()).decode()
 
 
-def _position(cursor: str) -> int:
+def _parse_cursor(cursor: str) -> int:
     try:
-        word, _, number = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
-        if word == "at" and number.isascii() and number.isdigit():
+        prefix, _, number = base64.urlsafe_b64decode(cursor.encode()).decode().partition(":")
+        if prefix == "at" and number.isascii() and number.isdigit():
             return int(number)
     except (binascii.Error, ValueError):
         pass
@@ -221,12 +220,12 @@ def _position(cursor: str) -> int:
 
 
 def input_required(requests: Mapping[str, Mapping[str, Any]], state: str) -> dict[str, Any]:
-    """Return the answer that asks the client to call again with the requested input."""
+    """Return the result that has the client call again with the requested input."""
     return {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
 
 
 def root_path(uri: str) -> str | None:
-    """Return the folder a `file://` root names on this machine, or None."""
+    """Return the path of a `file://` root on this machine; None for any other URI."""
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(uri)
@@ -243,7 +242,7 @@ def file_uri(workspace: str, path: str) -> str:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """Return the end of a sentence that suggests the names nearest to one nobody has."""
+    """Return ` (did you mean ...?)` with the names nearest to an unknown one; empty if none is near."""
     from difflib import get_close_matches
 
     near = get_close_matches(name[:100], names, n=3, cutoff=0.5)
@@ -251,20 +250,20 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return one of the SDK's records as plain data."""
+    """Return a model of the SDK as plain data; anything else unchanged."""
     return value.model_dump(by_alias=True, mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
 
 
-_ANSWERED_BY: Final = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
+_ANSWER_KEYS: Final = {"elicitation/create": "action", "sampling/createMessage": "content", "roots/list": "roots"}
 
 
-def answers(method: str, said: Any) -> bool:
-    """Return whether a client's response matches the request."""
-    return isinstance(said, Mapping) and _ANSWERED_BY[method] in said
+def answers(method: str, response: Any) -> bool:
+    """Return whether a client's response fits the request."""
+    return isinstance(response, Mapping) and _ANSWER_KEYS[method] in response
 
 
 def lacks_capability(name: str) -> Exception:
-    """Return the protocol error for a request that needs what the client does not offer."""
+    """Return the protocol error for a request that needs a capability the client does not have."""
     import mcp_types as types
     from mcp.shared.exceptions import MCPError
 
@@ -273,7 +272,7 @@ def lacks_capability(name: str) -> Exception:
 
 
 def invalid(message: str, **data: Any) -> Exception:
-    """Return the protocol error for parameters that make no sense."""
+    """Return the protocol error for invalid parameters."""
     import mcp_types as types
     from mcp.shared.exceptions import MCPError
 

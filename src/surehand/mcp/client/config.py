@@ -17,13 +17,13 @@ FILE: Final = ".mcp.json"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME: Final = re.compile(r"[^\s_](?:(?!__)[^\x00-\x1f\x7f:/\\]){0,99}")
 OAUTH: Final = ("client_id", "client_secret", "client_metadata_url")
-"""Keys of this program's registration with a server's authorization server."""
-_TAKEN: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "sandbox", "enabled", *OAUTH})
+"""Keys of this program's registration at a server's authorization server."""
+_KNOWN_KEYS: Final = frozenset({"command", "args", "env", "url", "headers", "timeout", "sandbox", "enabled", *OAUTH})
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """One server and where it was set."""
+    """One server, and the file or place it is configured in."""
 
     name: str
     settings: McpServerSettings
@@ -31,26 +31,26 @@ class Configured:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the server that was approved; a new command or address counts as a new server."""
+        """A digest of command and address: with another one, its tools have to be approved again."""
         own = self.settings
         facts = json.dumps([own.command, list(own.args), sorted(own.env), own.url], ensure_ascii=True)
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
     @property
     def where(self) -> str:
-        """Return its address, or the command that starts it."""
+        """Return its address, or its command line."""
         return self.settings.url or " ".join((self.settings.command or "", *self.settings.args))
 
 
 def name_problem(name: str) -> str:
-    """Return why a server cannot be called so, or nothing."""
+    """Return why a name cannot be that of a server; empty if it can."""
     if _NAME.fullmatch(name) is None or name.endswith("_") or name != name.rstrip():
         return f"{name!r} cannot name a server: no blanks at its ends, no '__', ':', '/' or control characters"
     return ""
 
 
 def address_problem(url: str) -> str:
-    """Return why a server cannot be at such an address, or nothing; a variable may stand for all of it."""
+    """Return why an address cannot be that of a server; empty if it can, or begins with a variable."""
     if re.match(r"https?://[^/?#\s]|\$\{", url) is None:
         return f"{url!r} is not the address of a server: it must begin with http:// or https://"
     return ""
@@ -59,7 +59,7 @@ def address_problem(url: str) -> str:
 def all_servers(
     settings: Mapping[str, McpServerSettings], workspace: str, *, trusted: bool, warn: list[str]
 ) -> dict[str, Configured]:
-    """Return the servers that may be used in a workspace; `warn` gets what was left out and why."""
+    """Return the servers of a workspace; `warn` gets the problems of those left out."""
     found: dict[str, Configured] = {}
     for name, own in settings.items():
         _add(found, Configured(name, own, "settings"), warn)
@@ -88,7 +88,7 @@ def _add(found: dict[str, Configured], server: Configured, warn: list[str]) -> N
 
 
 def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
-    """Return the servers of a `.mcp.json`; one that makes no sense is left out."""
+    """Return the servers of a `.mcp.json`; invalid ones are left out with a warning."""
     try:
         with open(path, encoding="utf-8") as file:
             content: Any = json.load(file)
@@ -108,16 +108,16 @@ def read_file(path: str, warn: list[str]) -> dict[str, McpServerSettings]:
                 warn.append(f"{path}: the server {name} speaks {kind!r}; only stdio and streamable HTTP are known")
                 continue
             table["enabled"] = not table.pop("disabled", False) and table.get("enabled", True)
-            found[name] = McpServerSettings.parse({key: table[key] for key in table if key in _TAKEN}).replace_values(
-                project=True
-            )
+            found[name] = McpServerSettings.parse(
+                {key: table[key] for key in table if key in _KNOWN_KEYS}
+            ).replace_values(project=True)
         except (TypeError, ValueError) as problem:
             warn.append(f"{path}: the server {name} makes no sense: {str(problem).splitlines()[0]}")
     return found
 
 
 def expand_variables(text: str, variables: Mapping[str, str]) -> str:
-    """Return a text with `${NAME}` and `${NAME:-otherwise}` filled in; raise SettingsError for one that is not set."""
+    """Expand `${NAME}` and `${NAME:-default}` in a text; raise SettingsError for a variable that is not set."""
 
     def value(found: re.Match[str]) -> str:
         if found[1] in variables:

@@ -1,4 +1,4 @@
-"""All MCP servers of an application: connected when first wanted, their tools registered beside the others.
+"""All MCP servers of an application: connected when first needed, their tools registered beside the others.
 
 servers = Servers(configured, registry, session)
 await servers.ready("time")            # or `connect_all()`; calls connect by themselves
@@ -36,20 +36,20 @@ from surehand.state import locations
 from surehand.state.files import write_private_json
 
 AT_ONCE: Final = 50
-"""Tools of a server that are registered before other work gets its turn."""
+"""Tools registered before other tasks get a turn."""
 DESCRIPTION_LIMIT: Final = 20_000
 ERROR_CHARS: Final = 2_000
-"""Characters of a server's answer that are the message of an error; its output may say more."""
+"""Characters of a server's text in an error message; the output has all of it."""
 _NAME: Final = re.compile(r"[\w \-./:@+#\u2600-\u27bf\U0001f300-\U0001faff]+")
-"""What names of tools are made of. Rules name tools, and to a rule `*` means all of them."""
+"""Characters allowed in names of tools: rules name tools, where `*` means all of them."""
 _REFUSALS: Final[tuple[ErrorCode, ...]] = ("permission_denied", "precondition_failed", "invalid_args")
-"""The codes that are believed of a server: none of them makes a call be tried again."""
-_TOLD: Final = ("description", "title", "inputSchema", "outputSchema", "annotations")
+"""Error codes accepted from a server: a call that fails with one is not retried."""
+_DEFINITION_KEYS: Final = ("description", "title", "inputSchema", "outputSchema", "annotations")
 FILE: Final = "mcp_approved.json"
 
 
 class Servers:
-    """The servers by name, each with its connection and its tools in the registry."""
+    """The connections to all servers by name, and their tools in the registry."""
 
     def __init__(
         self,
@@ -62,23 +62,23 @@ class Servers:
         self._registry = registry
         self._session = session
         self.elicit: Elicit | None = None
-        """Answers servers' forms (elicitation); without it, servers learn that elicitation is not supported."""
+        """Answers servers' forms (elicitation); without it, that capability is not declared."""
         self.login: Show | None = None
-        """Shows a person where to log in to a server that wants it; without it, only logins that are kept are used."""
+        """Shows a person where to log in to a server; without it, only saved logins are used."""
         self.introduced_as = "surehand"
-        """The client name sent to servers; some treat a program that passes their tools on differently."""
+        """The client name sent to servers; a gateway states its own."""
         self._pauses_s = pauses_s
         self._approved = Approved(session.state_dir)
         self._connections: dict[str, Connection] = {}
         self._tools: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._refused: dict[str, tuple[str, ...]] = {}
-        """Full names of tools that servers list and that cannot be registered, with what is wrong with each."""
+        """Full names of listed tools that cannot be registered, with the problems of each."""
         for server in configured.values():
             if server.settings.enabled:
                 self._add(server)
 
     def add(self, name: str, settings: McpServerSettings) -> None:
-        """Add a server from code; raise ToolFailure for a name that is taken or cannot be one."""
+        """Add a server from code; raise ToolFailure for a name that is taken or invalid."""
         problem = name_problem(name) or (f"there is already a server {name}" if name in self._connections else "")
         if problem:
             raise ToolFailure(problem, code="invalid_args")
@@ -101,30 +101,30 @@ class Servers:
         return list(self._connections)
 
     def list_configured(self) -> dict[str, Configured]:
-        """Return how each server is set up, by name."""
+        """Return the configuration of each server, by name."""
         return {name: connection.server for name, connection in self._connections.items()}
 
     def get(self, name: str) -> Connection:
-        """Return the connection to a server; raise ToolFailure for a name nobody configured."""
+        """Return the connection to a server; raise ToolFailure for an unknown name."""
         connection = self._connections.get(name)
         if connection is None:
             raise unknown_server(name, self.names())
         return connection
 
     def tools_of(self, name: str) -> list[str]:
-        """Return the full names of a server's tools, as far as they are known."""
+        """Return the full names of a server's registered tools."""
         return [full_name(name, each) for each in self._tools.get(name, {})]
 
     def changed_definitions(self, name: str) -> dict[str, str]:
-        """Return the tools whose description differs from the approved one: full names, each with the difference."""
+        """Return the tools whose definition differs from the approved one: full names, each with the diff."""
         changes = {
-            full_name(name, own): self._approved.change(full_name(name, own), said)
-            for own, said in self._definitions(name).items()
+            full_name(name, own): self._approved.change(full_name(name, own), current)
+            for own, current in self._definitions(name).items()
         }
         return {tool: changed for tool, changed in changes.items() if changed}
 
     def approve_definition(self, tool: str, change: str) -> bool:
-        """Approve a tool's new description, if it differs from the approved one by exactly `change`."""
+        """Approve a tool's new definition, if its diff to the approved one is exactly `change`."""
         found = split_full_name(tool)
         if found is None or not change or self.changed_definitions(found[0]).get(tool) != change:
             return False
@@ -133,10 +133,10 @@ class Servers:
 
     def _definitions(self, server: str) -> dict[str, str]:
         listed = self._tools.get(server, {})
-        return {own: definition(told, self.get(server).server.fingerprint) for own, told in listed.items()}
+        return {own: definition(entry, self.get(server).server.fingerprint) for own, entry in listed.items()}
 
     async def ready(self, name: str) -> Connection:
-        """Return the connection to a server once it can be called; raise ToolFailure when it cannot."""
+        """Connect to a server and return the connection; raise ToolFailure if that fails."""
         connection = self.get(name)
         await connection.ready()
         return connection
@@ -144,9 +144,9 @@ class Servers:
     async def connect_all(
         self, names: Sequence[str] | None = None, *, patience_s: float | None = None
     ) -> dict[str, str]:
-        """Connect to all servers, or to those named, at once and return why those that failed did.
+        """Connect to all servers, or to those named, concurrently; return the problems by name.
 
-        After `patience_s` those that are silent are left to go on by themselves: they hold up nobody else's tools.
+        After `patience_s` the rest goes on connecting in the background, and is a problem here.
         """
         tasks = {name: asyncio.ensure_future(self.ready(name)) for name in (self.names() if names is None else names)}
         if tasks:
@@ -154,14 +154,14 @@ class Servers:
         problems: dict[str, str] = {}
         for name, task in tasks.items():
             if not task.done():
-                task.cancel()  # only the waiting: the connection is a task of its own
+                task.cancel()  # only the wait: the connection is made by another task
                 problems[name] = f"no answer within {patience_s:g} s; its tools come when it answers"
             elif (problem := task.exception()) is not None:
                 problems[name] = str(problem)
         return problems
 
     async def seek(self, name: str) -> None:
-        """Connect to the server in a tool's name; raise ToolFailure if there is no such server."""
+        """Connect to the server in a tool's name; raise ToolFailure if there is no such server, or no usable tool."""
         found = split_full_name(name)
         if found is None:
             server, colon, tool = name.partition(":")
@@ -182,24 +182,24 @@ class Servers:
         """End every connection."""
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
-    # -- tools come and go -------------------------------------------------------------------------------------------
+    # -- registering tools -------------------------------------------------------------------------------------------
 
     async def _register_tools(self, server: str, listed: Sequence[Mapping[str, Any]]) -> None:
-        """Register what a server lists now, in place of what it listed before."""
+        """Register the tools that a server lists now, and unregister those it no longer lists."""
         connection, before = self._connections[server], self._tools.get(server, {})
         now: dict[str, Mapping[str, Any]] = {}
         left_out: list[str] = []
-        for number, told in enumerate(listed):
+        for number, entry in enumerate(listed):
             if number % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)  # checking thousands of schemas takes a while; other calls go on between them
-            name = str(told.get("name", ""))
+                await asyncio.sleep(0)  # checking thousands of schemas takes a while
+            name = str(entry.get("name", ""))
             problems = name_problems(name) or ([f"{name!r} is listed twice"] if name in now else [])
             if not problems and _NAME.fullmatch(name) is None:
                 problems = [f"{visible(name, lines=False)!r} cannot stand in a rule"]
             if problems:
                 left_out += problems
-            elif told == before.get(name) or self._register(remote_tool(told, connection, self._approved), left_out):
-                now[name] = told
+            elif entry == before.get(name) or self._register(remote_tool(entry, connection, self._approved), left_out):
+                now[name] = entry
         for name in before.keys() - now.keys():
             with suppress(RegistrationError):
                 self._registry.unregister(full_name(server, name), cascade=True)
@@ -219,44 +219,44 @@ class Servers:
         return True
 
     def _follow_state(self, connection: Connection, state: State) -> None:
-        """Take the tools of a lost server out, and bring them back with it; tell who listens."""
+        """Emit a server's new state; disable its tools when it is lost and enable them when it is ready again."""
         self._session.emit("server_state", server=connection.name, state=state, problem=connection.problem)
         lifecycle = self._registry.lifecycle
         for name in self.tools_of(connection.name):
-            here = lifecycle.state(name)
+            tool_state = lifecycle.state(name)
             with suppress(IllegalTransition):
-                if state == "lost" and here in ("registered", "ready", "error"):
+                if state == "lost" and tool_state in ("registered", "ready", "error"):
                     lifecycle.move(name, "disabled", connection.unavailable().message)
-                elif state == "ready" and here == "disabled":
+                elif state == "ready" and tool_state == "disabled":
                     lifecycle.move(name, "ready", f"the MCP server {connection.name} is back")
 
 
 class _RemoteTool:
-    """What a tool of a server does, in one object: closures would be twenty, and servers list thousands of tools."""
+    """The functions of a server's tool: one object, since closures for thousands of tools take more memory."""
 
-    __slots__ = ("approved", "connection", "definition", "name", "own_name", "promised", "told")
+    __slots__ = ("approved", "connection", "definition", "entry", "name", "output_schema", "own_name")
 
-    def __init__(self, told: Mapping[str, Any], connection: Connection, approved: Approved) -> None:
-        self.told = told
+    def __init__(self, entry: Mapping[str, Any], connection: Connection, approved: Approved) -> None:
+        self.entry = entry
         self.connection = connection
         self.approved = approved
-        self.own_name = str(told["name"])
+        self.own_name = str(entry["name"])
         self.name = full_name(connection.name, self.own_name)
-        self.promised = ForeignArguments(told["outputSchema"]) if told.get("outputSchema") else None
+        self.output_schema = ForeignArguments(entry["outputSchema"]) if entry.get("outputSchema") else None
         self.definition: str | None = None
 
     def describe(self) -> str:
-        """Return what it says of itself, sanitized."""
+        """Return its description, sanitized."""
         name, server = self.own_name, self.connection.name
-        return visible(str(self.told.get("description") or f"{name}, a tool of the MCP server {server}."))
+        return visible(str(self.entry.get("description") or f"{name}, a tool of the MCP server {server}."))
 
     def _define(self) -> str:
         if self.definition is None:
-            self.definition = definition(self.told, self.connection.server.fingerprint)
+            self.definition = definition(self.entry, self.connection.server.fingerprint)
         return self.definition
 
     def effects(self, args: Any, ctx: ToolContext) -> Sequence[Effect]:
-        """Return the call, and that nobody can know what it does once its description has changed."""
+        """Return a remote call; one that is asked about if its definition has changed since approval."""
         del args, ctx
         call = RemoteCall(self.connection.name, self.own_name)
         if not self.approved.change(self.name, self._define()):
@@ -264,16 +264,16 @@ class _RemoteTool:
         return [call, Unreadable("it describes itself differently since it was approved")]
 
     def preview(self, args: Any, ctx: ToolContext) -> Preview:
-        """Return what it says of itself, and how that differs from what was approved."""
+        """Return its description, and the diff to the approved definition."""
         del args, ctx
         changed = self.approved.change(self.name, self._define())
         server, where = self.connection.name, visible(self.connection.server.where, lines=False)
-        warning = _hidden(str(self.told.get("description") or ""))
+        warning = _warn_of_hidden(str(self.entry.get("description") or ""))
         text = f"{warning}{self.own_name} of the MCP server {server} ({where}) says of itself:\n{self.describe()}"
         return Preview(text, diff=f"{warning}{visible(changed)}" if changed else "")
 
     async def run(self, args: Any, ctx: ToolContext) -> ToolResult:
-        """Call it, and hold its answer to what the server promised."""
+        """Call it, and validate its result against its output schema."""
         server, connection = self.connection.name, self.connection
         self.approved.approve(self.name, self._define())
         try:
@@ -282,29 +282,29 @@ class _RemoteTool:
             reverted = await connection.revert_leftovers()
         if reverted is not None:
             return _fail(parse_result(shape, server), reverted)
-        if self.promised is not None and not shape.get("isError"):
+        if self.output_schema is not None and not shape.get("isError"):
             data = shape.get("structuredContent")
-            await asyncio.to_thread(_check_promise, data, self.promised, self.own_name, server)
+            await asyncio.to_thread(_check_output, data, self.output_schema, self.own_name, server)
         return parse_result(shape, server)
 
     async def check_health(self) -> Health:
-        """Tell whether its server is there."""
+        """Return whether its server is connected."""
         return Health(self.connection.state == "ready", self.connection.problem or self.connection.state)
 
 
-def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Approved) -> Tool:
+def remote_tool(entry: Mapping[str, Any], connection: Connection, approved: Approved) -> Tool:
     """Make a tool from a server's entry in `tools/list`."""
-    server, remote = connection.name, _RemoteTool(told, connection, approved)
-    hints: Mapping[str, Any] = told.get("annotations") or {}
+    server, remote = connection.name, _RemoteTool(entry, connection, approved)
+    hints: Mapping[str, Any] = entry.get("annotations") or {}
     return Tool(
         name=remote.name,
         description=remote.describe()[:DESCRIPTION_LIMIT],
-        args=object_schema(told.get("inputSchema") or {}),
-        output_schema=told.get("outputSchema"),
+        args=object_schema(entry.get("inputSchema") or {}),
+        output_schema=entry.get("outputSchema"),
         run=remote.run,
         concurrency_safe=hints.get("readOnlyHint") is True,
         destructive=hints.get("destructiveHint", True) is not False and hints.get("readOnlyHint") is not True,
-        idempotent=False,  # a hint is no promise, and what is called idempotent would be tried again
+        idempotent=False,  # hints are not trusted, and an idempotent call would be retried
         requires_permission=True,
         aliases=(f"{server}:{remote.own_name}",),
         module=server,
@@ -317,31 +317,31 @@ def remote_tool(told: Mapping[str, Any], connection: Connection, approved: Appro
 
 
 def _fail(result: ToolResult, error: ToolError) -> ToolResult:
-    """Return a server's answer as a failure, because of what the server did beside it."""
+    """Return a result as a failure with an error of its own; the output keeps both."""
     return replace(result, ok=False, error=error, output=f"{result.output}\n[{error.text}]".lstrip(), content=())
 
 
-def _check_promise(data: Any, promised: ForeignArguments, tool: str, server: str) -> None:
-    """Raise ToolFailure for an answer that is not what the server said its tool answers with."""
+def _check_output(data: Any, schema: ForeignArguments, tool: str, server: str) -> None:
+    """Raise ToolFailure for data that does not match the output schema."""
     try:
         if data is None:
             raise InvalidArguments([Fault("", "it has no structured content")])
-        promised.check(data)
+        schema.check(data)
     except InvalidArguments as problem:
         message = f"the MCP server {server} answered {tool} wrongly: it has an output schema, and {problem}"
         raise ToolFailure(message, hint="Ask whoever provides this server to fix it.") from None
 
 
-def _hidden(text: str) -> str:
-    """Return a warning for a text with characters that people do not see."""
+def _warn_of_hidden(text: str) -> str:
+    """Return a warning for a text with invisible characters; empty for any other."""
     return "" if visible(text) == text else "WARNING: the description contains hidden characters, written out below.\n"
 
 
 def parse_result(shape: Mapping[str, Any], server: str) -> ToolResult:
-    """Return the result in a server's answer.
+    """Parse the result of `tools/call`.
 
-    Its own claims about origin and undo are not believed. Another Surehand says with a code why it refused; the error
-    names the server then, so that a model never reads its words as ours.
+    Claims of the server about origin and undo are dropped. The code with which another Surehand refuses a call is kept;
+    the error names the server, so that a model does not take its text for ours.
     """
     meta: dict[str, Any] = dict(shape.get("_meta") or {})
     claimed = meta.pop("surehand", None)
@@ -356,19 +356,19 @@ def parse_result(shape: Mapping[str, Any], server: str) -> ToolResult:
         message = truncate_middle(error.message, ERROR_CHARS)
         error = replace(error, code=code, message=message, details={**error.details, "server": server})
     if len(content) == 1 and isinstance(content[0], Text):
-        content = ()  # the output says it all
+        content = ()  # the output is the same text
     return replace(result, content=content, error=error, meta={**result.meta, "origin": f"mcp:{server}"})
 
 
 def _refusal_code(claimed: Any) -> ErrorCode | None:
-    """Return the code of a refusal that another Surehand names in its answer."""
+    """Return the error code in the result of another Surehand, if it is one of a refusal."""
     error: Any = cast("dict[str, Any]", claimed).get("error") if isinstance(claimed, dict) else None
     code = cast("dict[str, Any]", error).get("code") if isinstance(error, dict) else None
     return next((each for each in _REFUSALS if each == code), None)
 
 
 def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailure:
-    """Return the failure for a server nobody has configured; `near` suggests tools that may have been meant."""
+    """Return the failure for an unknown server; `near` suggests tools."""
     known = ", ".join(names) or "none; `surehand mcp add` adds one"
     return ToolFailure(
         f"MCP server not found: {name}{near}",
@@ -379,22 +379,22 @@ def unknown_server(name: str, names: Sequence[str], near: str = "") -> ToolFailu
 
 
 def definition(tool: Mapping[str, Any], fingerprint: str) -> str:
-    """Return a tool's whole description and how its server is reached, as text that can be compared."""
-    told = {key: tool[key] for key in _TOLD if tool.get(key) is not None}
+    """Return a tool's definition and its server's fingerprint, as text to compare."""
+    entry = {key: tool[key] for key in _DEFINITION_KEYS if tool.get(key) is not None}
     return json.dumps(
-        {**told, "server": fingerprint}, sort_keys=True, ensure_ascii=False
-    )  # indented it takes 15 times as long
+        {**entry, "server": fingerprint}, sort_keys=True, ensure_ascii=False
+    )  # not indented, which takes 15 times as long
 
 
 class Approved:
-    """The definitions that were approved, by full name; kept in a file where there is a folder for it."""
+    """The approved definitions of tools, by full name; saved in a folder, if there is one."""
 
     def __init__(self, folder: str | None) -> None:
         self._path = os.path.join(folder, FILE) if folder is not None else None
         self._known: dict[str, str] | None = None
 
     def change(self, name: str, now: str) -> str:
-        """Return the difference to what was approved; empty when there is none or nothing was approved yet."""
+        """Return the diff to the approved definition; empty if there is none, or nothing was approved yet."""
         before = self._load().get(name)
         if before is None or before == now:
             return ""
@@ -404,7 +404,7 @@ class Approved:
         return "\n".join(lines)
 
     def approve(self, name: str, now: str) -> None:
-        """Remember a tool's description: a call of it was permitted."""
+        """Save a tool's definition as approved: a call of it was permitted."""
         known = self._load()
         if known.get(name) == now:
             return
@@ -419,12 +419,12 @@ class Approved:
 
     def _save(self, path: str, known: Mapping[str, str]) -> None:
         locations.private_dir(os.path.dirname(path))
-        merged = {**_read(path), **known}  # another process may have added to it
+        merged = {**_read(path), **known}  # another process may have added some
         write_private_json(path, merged)
 
 
 def _lay_out(text: str) -> list[str]:
-    """Return the lines of a definition as a person reads it; the text itself where the file holds another."""
+    """Return a definition as indented lines for a person; as it is if it is no JSON."""
     try:
         return json.dumps(json.loads(text), indent=1, ensure_ascii=False).splitlines()
     except (ValueError, TypeError):

@@ -1,9 +1,9 @@
-"""The stdio transport of a client: a server's process with a clean environment, bounded lines, and a sure end.
+"""The stdio transport of a client: a server's process with a clean environment and bounded lines.
 
-A server that the user put into a sandbox is in that of the session's commands, without network unless allowed. One that
-a project names has a sandbox with network and a cache of its own, so that `npx` and `uvx` can fetch what they run. The
-end is sure: when its supervisor ends it (without a sandbox, its reaper), nothing it started is left, whatever session
-or group it put itself into.
+A server with `sandbox = true` runs in the sandbox of the session's commands, without network unless allowed. One that a
+project names runs in a sandbox with network and a cache of its own, so that `npx` and `uvx` can fetch what they run.
+When the supervisor of its sandbox ends it, or without a sandbox its reaper, nothing that it started is left, whatever
+session or process group it is in.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from surehand.sandbox.protocol import Runner
 from surehand.state import locations
 
 STDERR_KEPT: Final = 16 * 1024
-"""Bytes of a server's stderr that are kept, the latest ones."""
+"""How many of the latest bytes of a server's stderr are kept."""
 NOISE_LIMIT: Final = 10_000
-"""Lines on stdout that are no messages; a server that prints more is broken."""
+"""Lines on stdout that are no messages; a server that prints more is ended."""
 UNREAD_S: Final = 10.0
 """How long a server may leave the answers to its own requests unread."""
 END_OF_INPUT_S: Final = 0.5
-"""How long a server may take to end when its input closes. Some never look, and closing waits for the slowest."""
+"""How long a server may take to exit when its input closes. Some ignore that, and closing waits for all."""
 TERM_S: Final = 1.0
 """How long it may take after SIGTERM."""
 KILL_S: Final = 3.0
-"""How long its supervisor may take to end it by force, on a busy machine."""
+"""How long its supervisor may take to kill it, on a busy machine."""
 _REAPER: Final = os.path.join(os.path.dirname(sandbox.__file__), "linux", "reaper.py")
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
-"""The launcher gives a command no input; what is handed over beside it becomes its input here."""
+"""The launcher gives a command no stdin; this makes the pipe that is passed as descriptor 10 its stdin."""
 
 
 class Pipe:
-    """A running server, and what it says besides messages."""
+    """A running server: its messages, its stderr, and how it ended."""
 
     def __init__(
         self,
@@ -60,71 +60,72 @@ class Pipe:
         kill: Callable[[], object],
         code: Callable[[], int | None],
     ) -> None:
-        self.lines = Lines(reader, writer, self._hear_noise, patience_s=UNREAD_S)
+        self.lines = Lines(reader, writer, self._count_noise, patience_s=UNREAD_S)
         self.noise = 0
-        self.broken = ""
+        self.fault = ""
+        """Why it was ended; empty if it was not."""
         self._kill = kill
         self._code = code
         self._stderr = bytearray()
         self.explain: Callable[[], str] = str
-        """Says what else may be why the server ended."""
-        self.look: Callable[[], Awaitable[tuple[str, ...]]] = _find_nothing
-        """Reverts what the server has changed so far and no program may, and returns that."""
+        """Returns a further reason why the server may have ended."""
+        self.find_reverted: Callable[[], Awaitable[tuple[str, ...]]] = _find_nothing
+        """Reverts what the server has changed and no program may change; returns the paths."""
 
     @property
     def stderr(self) -> str:
-        """The latest the server wrote to its stderr."""
+        """The end of what the server wrote to its stderr."""
         return self._stderr.decode("utf-8", "replace")
 
-    async def _hear_noise(self, code: int, text: str, number: str | int | None) -> None:
+    async def _count_noise(self, code: int, text: str, request_id: str | int | None) -> None:
         """Skip a line that is no message; too many of them end the connection."""
-        del code, text, number
+        del code, text, request_id
         self.noise += 1
         if self.noise > NOISE_LIMIT:
             self.end("it prints output that is not a protocol message")
 
-    def hear_stderr(self, chunk: bytes) -> None:
-        """Keep the end of what a server writes to its stderr."""
+    def add_stderr(self, chunk: bytes) -> None:
+        """Add output of the server's stderr; only its end is kept."""
         self._stderr += chunk
         del self._stderr[:-STDERR_KEPT]
 
     def end(self, why: str) -> None:
-        """End a server that does not keep to the protocol."""
-        self.broken = why
+        """Kill a server that violates the protocol."""
+        self.fault = why
         self._kill()
 
     def why_ended(self) -> str:
-        """Say why the server no longer answers."""
-        if fault := self.broken or self.lines.fault:
+        """Return why the server no longer answers."""
+        if fault := self.fault or self.lines.fault:
             return fault
         code = self._code()
-        last = self.stderr.strip().splitlines()[-1:]
-        said = f"; its last words: {visible(last[0][:300], lines=False)}" if last else ""
-        return (f"it ended with code {code}" if code is not None else "it closed its output") + said + self.explain()
+        last_line = self.stderr.strip().splitlines()[-1:]
+        stderr = f"; its last words: {visible(last_line[0][:300], lines=False)}" if last_line else ""
+        return (f"it ended with code {code}" if code is not None else "it closed its output") + stderr + self.explain()
 
 
 async def _find_nothing() -> tuple[str, ...]:
-    """A server that runs as the user may change what the user may."""
+    """Find nothing to revert: a server without a sandbox may change what the user may."""
     return ()
 
 
 @asynccontextmanager
 async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str) -> AsyncGenerator[Pipe]:
-    """Run a server for as long as the block lasts; what it started ends with it."""
+    """Run a server inside the block, without a sandbox; what it started ends with it."""
     own = environment.clean_environment(os.environ, env)
-    reading, control = os.pipe()
+    reaper_end, control = os.pipe()
     try:
-        words, reaper = _with_reaper(reading, [_find_program(command, own, cwd), *args], own)
+        argv, reaper_env = _with_reaper(reaper_end, [_find_program(command, own, cwd), *args], own)
         process = await asyncio.create_subprocess_exec(
-            *words,
+            *argv,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=reaper,
+            env=reaper_env,
             cwd=cwd,
             start_new_session=True,
             limit=PIECE_BYTES,
-            pass_fds=[reading],
+            pass_fds=[reaper_end],
         )
     except (OSError, ValueError) as problem:
         os.close(control)
@@ -135,17 +136,17 @@ async def piped(command: str, args: Sequence[str], env: Mapping[str, str], cwd: 
         os.close(control)
         raise
     finally:
-        os.close(reading)
+        os.close(reaper_end)
     assert process.stdout is not None
     assert process.stdin is not None
-    end = _Ending(process, control)
-    pipe = Pipe(process.stdout, process.stdin, end.kill, lambda: process.returncode)
+    ending = _Ending(process, control)
+    pipe = Pipe(process.stdout, process.stdin, ending.kill, lambda: process.returncode)
     reading_stderr = asyncio.ensure_future(_read_stderr(process, pipe))
     try:
         yield pipe
     finally:
         try:
-            await _finish_even_if_cancelled(end.close())
+            await _finish_even_if_cancelled(ending.close())
         finally:
             reading_stderr.cancel()
             transport: Any = getattr(process, "_transport", None)
@@ -163,34 +164,34 @@ async def _finish_even_if_cancelled(ending: Coroutine[Any, Any, None]) -> None:
 
 
 def _find_program(command: str, env: Mapping[str, str], cwd: str) -> str:
-    """Return where a server's program is; raise OSError where there is none."""
-    named = os.path.join(cwd, command) if os.path.dirname(command) else command
-    if (found := shutil.which(named, path=env.get("PATH", os.defpath))) is not None:
+    """Return the path of a server's program; raise OSError if there is none."""
+    name = os.path.join(cwd, command) if os.path.dirname(command) else command
+    if (found := shutil.which(name, path=env.get("PATH", os.defpath))) is not None:
         return found
-    number = errno.EACCES if os.path.exists(named) else errno.ENOENT
+    number = errno.EACCES if os.path.exists(name) else errno.ENOENT
     raise OSError(number, os.strerror(number), command)
 
 
-def _with_reaper(control: int, words: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return the command line and environment that run a server so that nothing of it is left; Linux can."""
+def _with_reaper(control: int, argv: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and environment that run a server below a reaper; on Linux only."""
     if sys.platform != "linux":
-        return words, env
+        return argv, env
     needed = installation.find_library_paths()
     unset = ",".join(needed.keys() - env.keys())
-    return [sys.executable, "-I", "-S", _REAPER, str(control), unset, *words], {**needed, **env}
+    return [sys.executable, "-I", "-S", _REAPER, str(control), unset, *argv], {**needed, **env}
 
 
 class _Ending:
-    """The end of a server's process: first asked for, then made, with everything it started."""
+    """Ends a server's process with everything it started: politely first, then by force."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: int) -> None:
         self._process = process
         self._control = control
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it now."""
         if self._control >= 0:
-            os.close(self._control)  # its reaper ends all, as it does when we are killed
+            os.close(self._control)  # has its reaper kill everything, which it also does when we die
             self._control = -1
         if sys.platform != "linux":
             with suppress(ProcessLookupError):
@@ -207,7 +208,7 @@ class _Ending:
         self.kill()
         await process.wait()  # its reaper gives up after a few seconds
         with suppress(ProcessLookupError, PermissionError):
-            for _ in range(50):  # what it left behind, until nothing of it is there
+            for _ in range(50):  # until its process group is empty
                 os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.sleep(0.01)
 
@@ -223,14 +224,14 @@ class _Ending:
 
 
 async def _read_stderr(process: asyncio.subprocess.Process, pipe: Pipe) -> None:
-    """Keep reading, so that a server never blocks on a full pipe."""
+    """Read all of it, so that a server never blocks on a full pipe."""
     assert process.stderr is not None
     while chunk := await process.stderr.read(1 << 16):
-        pipe.hear_stderr(chunk)
+        pipe.add_stderr(chunk)
 
 
 class OverPipe:
-    """The transport the SDK's client enters: the process is already there."""
+    """The transport that the SDK's client enters, over a running server."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -242,8 +243,8 @@ class OverPipe:
         del problem
 
 
-class _Fed(asyncio.ReadTransport):
-    """What a server writes, piece by piece, as a stream to read lines from."""
+class _SandboxOutput(asyncio.ReadTransport):
+    """A stream reader fed with the output of a server in a sandbox."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,26 +253,26 @@ class _Fed(asyncio.ReadTransport):
         self.pipe: Pipe | None = None
 
     def pause_reading(self) -> None:
-        """End a server that is far ahead of its reader: what a sandbox hands over cannot be held back."""
+        """End the server: it is far ahead of its reader, and the output of a sandbox cannot be paused."""
         if self.pipe is not None:
             self.pipe.end("it sends more than can be read")
 
     def resume_reading(self) -> None:
-        """Do nothing: it was not paused."""
+        """Do nothing: reading is never paused."""
 
     def feed(self, chunk: bytes) -> None:
         self.reader.feed_data(chunk)
 
     def feed_stderr(self, chunk: bytes) -> None:
         if self.pipe is not None:
-            self.pipe.hear_stderr(chunk)
+            self.pipe.add_stderr(chunk)
 
 
 @asynccontextmanager
 async def of_project(
     session: Session, name: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
-    """Run a server that a project names, contained where that can be, for as long as the block lasts."""
+    """Run a server that a project names inside the block, in a sandbox where there is one."""
     session.keep(SHELLS).show(_list_named_paths(command, args))
     found = await session.keep(SHELLS).server_launcher()
     if found is None:
@@ -291,19 +292,19 @@ async def of_project(
 
 
 def _list_named_paths(command: str, args: Sequence[str]) -> list[str]:
-    """Return the files and folders that a server's command names in full: the user means them to be read."""
-    there = [word for word in (command, *args) if os.path.isabs(word) and os.path.exists(word)]
-    return [path for path in there if not any(inside(home, [os.path.realpath(path)]) for home in homes())]
+    """Return the existing absolute paths in a server's command, which it may read; none that contains a home."""
+    named = [word for word in (command, *args) if os.path.isabs(word) and os.path.exists(word)]
+    return [path for path in named if not any(inside(home, [os.path.realpath(path)]) for home in homes())]
 
 
 def _explain_end(pipe: Pipe, launcher: Runner) -> str:
-    """Say that the sandbox may be why a server ended, and what lifts it."""
-    met = explain(pipe.stderr, launcher.profile, 1)
-    return f"{'; ' + met if met else ''}; {_LIFTED}"
+    """Return that the sandbox may be why a server ended, and which setting turns it off."""
+    denial = explain(pipe.stderr, launcher.profile, 1)
+    return f"{'; ' + denial if denial else ''}; {_HOW_TO_LIFT}"
 
 
 _COMPILED: Final = "PYTHONPYCACHEPREFIX"
-"""Compiled modules in a workspace are not the ones that were trusted, as a command may have left them there."""
+"""Keeps Python from compiled modules in the workspace: a command may have put them there after it was trusted."""
 _CACHES: Final = {
     _COMPILED: "python",
     "npm_config_cache": "npm",
@@ -312,7 +313,7 @@ _CACHES: Final = {
     "PIP_CACHE_DIR": "pip",
     "DENO_DIR": "deno",
 }
-_LIFTED: Final = (
+_HOW_TO_LIFT: Final = (
     "it runs in a sandbox, because the project names it: the user's [sandbox] project_servers = false lifts that"
 )
 
@@ -321,7 +322,7 @@ _LIFTED: Final = (
 async def contained(
     session: Session, name: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
-    """Run a server in the sandbox for as long as the block lasts; raise ToolFailure where there is none."""
+    """Run a server inside the block in the sandbox of commands; raise ToolFailure if there is none."""
     session.keep(SHELLS).show(_list_named_paths(command, args))
     launcher = await session.keep(SHELLS).launcher()
     if not launcher.profile.contained:
@@ -339,28 +340,29 @@ async def _run(
     session: Session, launcher: Runner, name: str, command: str, args: Sequence[str], env: Mapping[str, str]
 ) -> AsyncGenerator[Pipe]:
     watch = ProgramWatch(session, launcher, f"the MCP server {name}")
-    reading, writing = os.pipe()
-    fed = _Fed()
-    words = (bash(), "-c", _TAKE_INPUT, "bash", command, *args)
-    order = Command(words, session.workspace, environment.clean_environment(os.environ, env), descriptors=(reading,))
+    stdin_read, stdin_write = os.pipe()
+    output = _SandboxOutput()
+    argv = (bash(), "-c", _TAKE_INPUT, "bash", command, *args)
+    own = environment.clean_environment(os.environ, env)
+    order = Command(argv, session.workspace, own, descriptors=(stdin_read,))
     try:
-        run = launcher.run(order, fed.feed, fed.feed_stderr, change_log=watch.change_log)
+        run = launcher.run(order, output.feed, output.feed_stderr, change_log=watch.change_log)
     except BaseException:
-        os.close(writing)
+        os.close(stdin_write)
         await watch.finish_with_note(None)
         raise
     finally:
-        os.close(reading)
+        os.close(stdin_read)
     loop = asyncio.get_running_loop()
     protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(writing, "wb", 0))
+    transport, _ = await loop.connect_write_pipe(lambda: protocol, os.fdopen(stdin_write, "wb", 0))
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     ending = asyncio.ensure_future(run.finish())
-    ending.add_done_callback(lambda _: fed.reader.feed_eof())
-    pipe = fed.pipe = Pipe(
-        fed.reader, writer, lambda: run.stop("broken", 0.0), lambda: run.ended and run.ended.exit_code
+    ending.add_done_callback(lambda _: output.reader.feed_eof())
+    pipe = output.pipe = Pipe(
+        output.reader, writer, lambda: run.stop("broken", 0.0), lambda: run.ended and run.ended.exit_code
     )
-    pipe.look = lambda: watch.look(run)
+    pipe.find_reverted = lambda: watch.look(run)
 
     async def close() -> None:
         transport.close()

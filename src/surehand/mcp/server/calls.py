@@ -1,8 +1,8 @@
-"""Calls of MCP clients, what each reports and asks while it runs; and which tools a client is shown to call.
+"""Calls of MCP clients: what each reports and asks while it runs, and which tools are listed for a client.
 
 The two eras of the protocol ask differently. Up to 2025-11-25 the server sends a request of its own and waits; from
-2026-07-28 on, the answer to the call is "input required", and the client calls again with what it was asked for. Here
-both are one thing: the call stops, its question is sent to the client, and the call continues.
+2026-07-28 on, the call is answered "input required", and the client calls again with the answers. `ClientCall` hides
+the difference: `ask` waits until there is an answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from surehand.mcp import convert
 from surehand.policy.approval import Answer, Question
 
 REPORTS_LIMIT: Final = 200
-"""Reports that may wait for a slow client; older ones are dropped."""
+"""Reports queued for a slow client; older ones are dropped."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LEVELS: Final[tuple[LogLevel, ...]] = (
@@ -45,7 +45,7 @@ NEEDED: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""What a client must offer to be asked, by request."""
+"""The capability a client needs for each request of ours."""
 
 
 class Log(NamedTuple):
@@ -58,30 +58,30 @@ class Log(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Asked:
-    """A question on its way to the client: a request in the protocol's words, and the place for its answer."""
+    """A request to the client, and the future of its answer."""
 
     method: str
     params: Mapping[str, Any]
     answer: asyncio.Future[Mapping[str, Any]]
     key: str = ""
-    """What the question is called, for those who look at the wire; otherwise a number."""
+    """Its name in `inputRequests`; a number if empty."""
 
 
 @dataclass(eq=False, slots=True)
 class ClientCall:
-    """A call that a client made. Handlers reach it by `current()`, to ask the client or to write to its log."""
+    """A call of a client. Handlers get it from `current()`, to ask the client or to write to its log."""
 
     name: str
     args: Mapping[str, Any]
     capabilities: Mapping[str, Any]
-    """What the client says it can do, in the protocol's words."""
+    """The client's capabilities, as the protocol names them."""
     task: asyncio.Task[Any] | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
-    """Ends the HTTP stream of the call early; the client comes back for the rest."""
+    """Closes the HTTP stream of the call early; the client reconnects for the rest."""
     request_id: Any = None
-    """What the client calls its request, in the older protocol unique in its session."""
+    """The id of the client's request; in the older protocol unique in its session."""
     lacking: str = ""
-    """What the call wanted of the client and the client does not offer."""
+    """A capability that the call needed and the client does not have."""
     reports: deque[Progress | Log] = field(default_factory=lambda: deque(maxlen=REPORTS_LIMIT))
     questions: list[Asked] = field(default_factory=list[Asked])
     _attention: asyncio.Future[None] | None = None
@@ -94,18 +94,18 @@ class ClientCall:
         return self.task is not None and self.task.done()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run the call's work in a task of its own, in which this call is the current one."""
+        """Run the call's work in a new task, in which this call is the current one."""
 
         async def run() -> Any:
             _CURRENT.set(self)
             try:
                 return await work
             finally:
-                self.notify()  # one turn of the loop earlier than the callback below
+                self.notify()  # a turn of the event loop earlier than the callback below
 
-        # A task of its own: the SDK's cancellation comes again and again, and would break into the clean-up.
+        # A task of its own: the SDK cancels a request repeatedly, which would interrupt clean-up.
         self.task = asyncio.get_running_loop().create_task(run())
-        self.task.add_done_callback(lambda _: self.notify())  # cancelled before it began
+        self.task.add_done_callback(lambda _: self.notify())  # if cancelled before it began
 
     def notify(self) -> None:
         """Wake the task that sends reports and questions to the client."""
@@ -113,7 +113,7 @@ class ClientCall:
             self._attention.set_result(None)
 
     async def attention(self) -> None:
-        """Return when there is something for the client: a report, a question, or the result."""
+        """Wait until there is something for the client: a report, a question, or the result."""
         if self.done or self.reports or self.questions:
             return
         self._attention = asyncio.get_running_loop().create_future()
@@ -128,7 +128,7 @@ class ClientCall:
             self._loop.call_soon_threadsafe(self.notify)
 
     def log(self, level: LogLevel, data: Any, logger: str = "surehand") -> None:
-        """Write to the client's log, where the client wants one."""
+        """Send a log message to the client, if its log level admits it."""
         self.report(Log(level, data, logger))
 
     async def ask(self, method: str, params: Mapping[str, Any], *, key: str = "") -> Mapping[str, Any]:
@@ -167,7 +167,7 @@ _CURRENT: Final[ContextVar[ClientCall | None]] = ContextVar("surehand_client_cal
 
 
 def current() -> ClientCall | None:
-    """Return the client's call that this code runs for; None outside of one."""
+    """Return the client's call that the current task works for; None outside of one."""
     return _CURRENT.get()
 
 
@@ -210,7 +210,7 @@ class AsksClient:
 
 
 def answer_of(result: Mapping[str, Any]) -> Answer:
-    """Return the answer in a filled-in form; anything but a plain yes is a no."""
+    """Return the answer of a submitted form; anything but a plain yes is a no."""
     action = result.get("action")
     if action != "accept":
         return Answer("no", "the user declined" if action == "decline" else "the user gave no answer")
@@ -220,11 +220,11 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
     return Answer.from_dict({"kind": content.get("answer"), "reason": content.get("reason")})  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
-# The listing of tools: which of them an MCP client is shown, how much of each is described, and under which names.
+# The listing of tools: which of them an MCP client is shown, with how much of their schemas.
 #
 # A model pays for every listed tool with each request, and most clients show it all that a server lists. So the listing
-# is lean unless somebody asks for more: the tools that nearly all work is done with. The rest can still be
-# called by name, unless `--tools` names some.
+# is lean by default: the tools that nearly all work is done with. The rest can still be called by name, unless
+# `--tools` names some.
 
 LEAN_TOOLS: Final = (
     "Bash",
@@ -242,16 +242,16 @@ LEAN_TOOLS: Final = (
     "TaskStop",
     "Undo",
 )
-"""The built-in tools of the lean listing; under 10,000 bytes with their schemas, which a test holds them to."""
+"""The built-in tools of the lean listing; a test limits them to 10,000 bytes with their schemas."""
 _RARE_ARGS: Final = {"Undo": frozenset({"turns", "to", "session", "all", "all_sessions"})}
 """Arguments that the lean listing leaves out: a client has no turns, and names no other sessions."""
 _INSTEAD: Final = {"fs.read_file": "Read"}
-"""Tools left out of the listing if a better one is listed (old: better)."""
+"""Tools left out of the listing if a better one is listed, by name."""
 
 
 @frozen
 class Listing:
-    """Which tools are shown. `allow`: what may be called. `unlisted`: callable, but not listed in a lean listing."""
+    """Which tools are listed. `allow`: the only ones that may be called. `unlisted`: callable, but not listed."""
 
     allow: tuple[str, ...] = ()
     unlisted: frozenset[str] = frozenset()
@@ -259,7 +259,7 @@ class Listing:
 
     @classmethod
     def of(cls, words: Sequence[str], builtin: Iterable[str]) -> Listing:
-        """Return what the words of `--tools` ask for: nothing, `all`, or names, globs and `core`."""
+        """Parse `--tools`: nothing, `all`, or names, globs and `core`."""
         if "all" in words:
             return cls()
         if not words:
@@ -268,7 +268,7 @@ class Listing:
 
     def infos(self, selection: Selection) -> list[ToolInfo]:
         """Return the tools listed for a client, without those that cannot work for it."""
-        unlisted = frozenset[str]() if selection.allow else self.unlisted  # somebody has chosen already
+        unlisted = frozenset[str]() if selection.allow else self.unlisted  # the user has chosen already
         infos = selection.infos()
         names = {info.name for info in infos}
         agents = selection.session is not None and selection.session.agents is not None
@@ -285,13 +285,13 @@ class Listing:
 
 
 _UNLISTED: Final = frozenset({"minLength", "maxLength", "minItems", "minimum", "maximum"})
-"""Bounds that are checked though not shown: a call beyond one gets an error, and models rarely make such."""
+"""Bounds that are enforced but not listed: models rarely exceed one, and a call that does fails with its reason."""
 
 
 def _shorten(schema: Any, rare: frozenset[str] = frozenset(), *, named: bool = True) -> Any:
-    """Return a schema without what a model can do without: bounds, defaults, and that no further argument is taken.
+    """Return a schema without what a model does not need: bounds, defaults, `additionalProperties: false`.
 
-    The parts of a list (`named` is False) are those of a tool that is listed beside it, and need no second description.
+    Items of an array (`named` is False) are the arguments of another listed tool, and are not described again.
     """
     if not isinstance(schema, dict):
         return schema
@@ -306,28 +306,28 @@ def _shorten(schema: Any, rare: frozenset[str] = frozenset(), *, named: bool = T
     return short if named else {key: value for key, value in short.items() if key != "description"}
 
 
-# The gateway, one door before many servers: the tools of other MCP servers, served beside Surehand's own.
+# The gateway: the tools of other MCP servers, served beside Surehand's own.
 
 NAME: Final = "surehand-gateway"
 GATHER_S: Final = 10.0
-"""How long a listing or a call waits for servers to answer; tools that come later are notified."""
+"""How long a listing or a call waits for servers; tools that come later are announced by a notification."""
 
 Gather = Callable[[Any], Coroutine[Any, Any, None]]
-"""Brings the tools of other servers into an application."""
+"""Connects an application to other servers, and registers their tools."""
 
 
 def gathering(patterns: Sequence[str]) -> Gather | None:
-    """Return what brings in the servers whose names match one of the patterns; None when there are no patterns."""
+    """Return a function that connects the servers whose names match a pattern; None without patterns."""
     return (lambda app: _gather(app, patterns)) if patterns else None
 
 
 async def _gather(app: Any, patterns: Sequence[str]) -> None:
-    told = len(app.warnings)
+    known = len(app.warnings)
     servers = app.servers
     servers.introduced_as = NAME
     names = [name for name in servers.names() if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    problems = app.warnings[told:]  # of servers that were left out
-    problems += [f"no MCP server is called {word}" for word in patterns if not any(fnmatchcase(n, word) for n in names)]
+    problems = app.warnings[known:]  # naming the servers reads their configuration, which may be wrong
+    problems += [f"no MCP server is called {each}" for each in patterns if not any(fnmatchcase(n, each) for n in names)]
     for name, why in (await servers.connect_all(names)).items():
         problems.append(f"the tools of {name} are not served: {why}")
     for problem in problems:
@@ -335,6 +335,6 @@ async def _gather(app: Any, patterns: Sequence[str]) -> None:
 
 
 def is_gateway(ctx: Any) -> bool:
-    """Say whether a request comes from another gateway."""
-    known = ctx.session.client_params
-    return known is not None and known.client_info.name == NAME
+    """Return whether a request comes from another gateway."""
+    stated = ctx.session.client_params
+    return stated is not None and stated.client_info.name == NAME

@@ -1,7 +1,7 @@
 """The clients of an MCP server: each has an application of its own, with its session, read state and approvals.
 
-A client is known by its connection: the one on standard input, a session of the older HTTP protocol, or, since the
-newer one has no connections, by the name it gives itself, and by that name finds what it has read before.
+A client is identified by its connection: standard input, or a session of the older HTTP protocol. The newer HTTP
+protocol has no connections; there the name that a client states identifies it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from surehand.policy.approval import Approver
 from surehand.state import locations
 from surehand.state.files import write_private
 
-# Recent reads: what a client has read in a workspace, for its next session there.
+# Recent reads: the files a client has read in a workspace count as read in its next session there. Many clients begin a
+# session for each call, and an edit is refused unless its session has read the file.
 
 FRESH_S: Final = 1800.0
-"""A client that has not been heard of for so long is gone, and so is what it read."""
+"""How long a read counts."""
 NOTED_S: Final = 60.0
-"""How long a note of a file stands before the same is noted again."""
+"""The same read is not recorded again within this time."""
 FILE: Final = "mcp_reads.jsonl"
 SIZE_LIMIT: Final = 256 * 1024
-"""Bytes from which on old lines are dropped."""
+"""Bytes of the file above which old lines are dropped."""
 
 
 class RecentReads:
-    """What clients of one name read in the workspace of a session."""
+    """The recent reads of clients of one name in the workspace of a session."""
 
     def __init__(self, session: Session, client: str) -> None:
         self._session = session
@@ -47,14 +48,14 @@ class RecentReads:
         self._noted: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._path = os.path.join(session.state_dir, FILE) if session.state_dir is not None else None
 
-    def take_up(self) -> None:
+    def load(self) -> None:
         """Mark the files read in earlier sessions as read in this one."""
-        for record in self._fresh():
+        for record in self._load_fresh():
             if record["client"] == self._client:
                 self._session.read_state.put(record["path"], record["seen"])
 
-    def note(self, data: Mapping[str, Any]) -> None:
-        """Note that a file was read, as the event of it says; where that fails, the client has to read it again."""
+    def record(self, data: Mapping[str, Any]) -> None:
+        """Append the data of a `file_read` event. If that fails, the next session has to read the file again."""
         now, noted = time.time(), self._noted.get(data["path"])
         if self._path is None or (noted is not None and noted[1] == data and 0 <= now - noted[0] < NOTED_S):
             return
@@ -69,8 +70,8 @@ class RecentReads:
                 os.close(descriptor)
             self._noted[data["path"]] = now, data
 
-    def _fresh(self) -> list[dict[str, Any]]:
-        """Return the lines that still count; a file that has grown long is left with no others."""
+    def _load_fresh(self) -> list[dict[str, Any]]:
+        """Return the records that still count; a file above its limit is rewritten with these alone."""
         if self._path is None:
             return []
         try:
@@ -86,7 +87,7 @@ class RecentReads:
         return found
 
     def _rewrite(self, found: list[dict[str, Any]]) -> None:
-        """Keep the latest line of each file; one that another process adds meanwhile may be lost, and is read again."""
+        """Rewrite the file with the latest record of each path; what another process appends meanwhile is lost."""
         latest = {(record["client"], record["path"]): record for record in found}
         lines = [json.dumps({**record, "seen": None, **record["seen"].to_dict()}) for record in latest.values()]
         assert self._path is not None
@@ -96,7 +97,7 @@ class RecentReads:
 
 
 def _parse(line: str) -> dict[str, Any] | None:
-    """Return one line as client, time, path and what was seen; None for one that is damaged or of another version."""
+    """Return a line as client, time, path and `Seen`; None if it is damaged or of another version."""
     try:
         record = cast("dict[str, Any]", json.loads(line))
         client, at, path = record.pop("client"), float(record.pop("at")), record.pop("path")
@@ -107,14 +108,14 @@ def _parse(line: str) -> dict[str, Any] | None:
 
 
 IDLE_S: Final = 1800.0
-"""A client that has not been heard of for so long is gone; what it left running ends."""
+"""A client without requests for so long is closed, when another one comes; what it left running ends."""
 CLIENTS_LIMIT: Final = 4000
 LOG_KEPT: Final = 1000
-"""Events of a session that its log resource tells."""
+"""Events of a session in its log resource."""
 
 
 class App(Protocol):
-    """What is served: an application (`surehand.app.Surehand`) over one workspace."""
+    """The part of an application (`surehand.app.Surehand`) that serving uses."""
 
     @property
     def session(self) -> Session:
@@ -144,12 +145,12 @@ class App(Protocol):
 
 
 Open = Callable[[Approver, str | None], App]
-"""Opens an application for a client: with the approver that asks it, on the workspace it names (None: the usual)."""
+"""Opens the application of a client, with the approver that asks it, on its workspace (None: the configured one)."""
 
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """A call that stands still until the client calls again with the answers."""
+    """A call that waits until the client calls again with the answers."""
 
     call: ClientCall
     asked: Mapping[str, Asked]
@@ -157,37 +158,37 @@ class Waiting:
 
 @dataclass(eq=False)
 class Client:
-    """One client and all that is kept for it."""
+    """One client and its state."""
 
     app: App
     reads: RecentReads | None = None
-    """Remembers what the client read for its next session; None where the session itself continues."""
+    """Records what the client reads, for its next session; None if the session itself is resumed."""
     sessions: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The SDK's sessions of those who are served here, by the key of each: one, unless all share a session."""
+    """The SDK's session of each connection, by key: one, unless all clients share a session."""
     tools_changed: Callable[[], None] = lambda: None
     file_changed: Callable[[str], None] = lambda path: None
     gathering: asyncio.Task[None] | None = None
-    """Brings in the tools of other servers, where they are served too."""
+    """Connects to other servers, if their tools are served too."""
     notifying: bool = False
     """Whether a `tools/list_changed` notification to the client is pending."""
     level: LogLevel = "info"
-    heard: float = field(default_factory=time.monotonic)
+    last_request_at: float = field(default_factory=time.monotonic)
     running: dict[str, ClientCall] = field(default_factory=dict[str, ClientCall])
     waiting: dict[str, Waiting] = field(default_factory=dict[str, Waiting])
     subscribed: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Resources it has subscribed to, by URI, each with the function that notifies it."""
+    """The session to notify of a resource, by the URIs subscribed to."""
     log: deque[Event] = field(default_factory=lambda: deque(maxlen=LOG_KEPT))
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._there = set[str]()
+        self._ready_servers = set[str]()
         self.app.bus.subscribe(self._listen)
 
     def _listen(self, event: Event) -> None:
         if threading.get_ident() == self._thread:
             self._on_event(event)
-        else:  # a handler in a worker thread reports
+        else:  # emitted by a handler in a worker thread
             self._loop.call_soon_threadsafe(self._on_event, event)
 
     def _on_event(self, event: Event) -> None:
@@ -204,41 +205,41 @@ class Client:
                 for each in [call] if call is not None else list(self.running.values()):
                     each.report(Log("warning", str(event.data.get("message", event.kind))))
             case "server_state":
-                self._server_moved(str(event.data["server"]), event.data["state"] == "ready")
+                self._follow_server(str(event.data["server"]), event.data["state"] == "ready")
             case "file_read":
                 if self.reads is not None and event.session_id == self.app.session.id:
-                    self.reads.note(event.data)
+                    self.reads.record(event.data)
             case "file_changed":
                 self.file_changed(str(event.data.get("path", "")))
             case _:
                 pass
         self.log.append(event)
 
-    def _server_moved(self, server: str, ready: bool) -> None:
-        """Tell of other tools when a server has come or gone, not of every attempt to reach it."""
-        if ready != (server in self._there):
-            (self._there.add if ready else self._there.discard)(server)
+    def _follow_server(self, server: str, ready: bool) -> None:
+        """Announce changed tools when a server becomes ready or is lost, not for every attempt to connect."""
+        if ready != (server in self._ready_servers):
+            (self._ready_servers.add if ready else self._ready_servers.discard)(server)
             self.tools_changed()
 
     def serve(self, key: str, session: Any) -> None:
-        """Add an SDK session, so that it is notified of changes."""
+        """Add the SDK session of a connection, so that it is notified of changes."""
         if key not in self.sessions:
             self.sessions[key] = session
-            if len(self.sessions) > CLIENTS_LIMIT:  # many leave without a word
+            if len(self.sessions) > CLIENTS_LIMIT:  # many disconnect without closing their session
                 del self.sessions[next(iter(self.sessions))]
 
     def end_call(self, request_id: str | int) -> None:
-        """End the call that a client made with this request, if it still runs."""
+        """Cancel the call of a request, if it still runs."""
         for call in list(self.running.values()):
             if call.request_id == request_id and call.task is not None:
                 call.task.cancel()
 
     def wants(self, level: LogLevel) -> bool:
-        """Whether the client wants messages of this level."""
+        """Return whether the client's log level admits messages of this level."""
         return LEVELS.index(level) >= LEVELS.index(self.level)
 
     async def close(self) -> None:
-        """End what runs for this client, and its session."""
+        """Cancel the client's calls and close its application."""
         calls = {*self.running.values(), *(each.call for each in self.waiting.values())}
         tasks = [task for task in (self.gathering, *(call.task for call in calls)) if task is not None]
         for task in tasks:
@@ -249,7 +250,7 @@ class Client:
 
 
 class Clients:
-    """All clients of one server, by key; with `shared` they have one session between them."""
+    """All clients of one server, by key; with `shared` they all have one session."""
 
     def __init__(self, open_app: Open, *, shared: bool = False) -> None:
         self._open = open_app
@@ -258,31 +259,31 @@ class Clients:
         self._opening: dict[str, asyncio.Future[Client]] = {}
 
     def find(self, key: str) -> Client | None:
-        """Return the client of a connection; None where there is none."""
+        """Return the client with a key; None if there is none."""
         client = self._clients.get(self._key_of(key))
         if client is not None:
-            client.heard = time.monotonic()
+            client.last_request_at = time.monotonic()
         return client
 
     async def get(self, key: str, name: str, roots: Callable[[], Awaitable[Sequence[str]]]) -> Client:
-        """Return the client behind a key; its application is opened with its first request that needs one.
+        """Return the client with a key, opened if need be; concurrent requests open it once.
 
-        `name` is what the client calls itself.
+        `name` is the one the client states, `roots` asks it for its folders.
         """
         if (client := self.find(key)) is not None:
             return client
         key = self._key_of(key)
         if (opening := self._opening.get(key)) is not None:
             return await asyncio.shield(opening)
-        mine: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._opening[key] = mine
+        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._opening[key] = opened
         try:
-            await self._make_room()
+            await self._close_idle()
             client = self._clients[key] = await self._open_client(name, await roots())
-            mine.set_result(client)
+            opened.set_result(client)
         except BaseException as problem:
-            mine.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
-            mine.exception()  # waiters got it; unretrieved, asyncio would log it
+            opened.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
+            opened.exception()  # marked as retrieved: without a waiter, asyncio would log it
             raise
         finally:
             del self._opening[key]
@@ -293,14 +294,14 @@ class Clients:
         app = self._open(AsksClient(), folders[0] if folders else None)
         app.session.roots = tuple(dict.fromkeys((app.session.workspace, *folders)))
         await app.__aenter__()
-        if app.session.name is not None:  # it has a journal of its own
+        if app.session.name is not None:  # its journal has the reads
             return Client(app)
         reads = RecentReads(app.session, name)
-        reads.take_up()
+        reads.load()
         return Client(app, reads)
 
     async def drop(self, key: str) -> None:
-        """Remove a client that has disconnected; a shared session stays open."""
+        """Close a client that has disconnected; a shared session stays open."""
         if (client := self._clients.get(self._key_of(key))) is not None:
             client.sessions.pop(key, None)
         if not self._shared and client is not None:
@@ -310,23 +311,24 @@ class Clients:
     def _key_of(self, key: str) -> str:
         return "all" if self._shared else key
 
-    async def _make_room(self) -> None:
+    async def _close_idle(self) -> None:
+        """Close clients that have been idle for long, and at the limit the longest idle one."""
         if self._shared:
             return
         now = time.monotonic()
         idle = [key for key, client in self._clients.items() if not client.running]
-        late = [key for key in idle if now - self._clients[key].heard > IDLE_S]
+        late = [key for key in idle if now - self._clients[key].last_request_at > IDLE_S]
         if len(self._clients) - len(late) >= CLIENTS_LIMIT:
-            left = sorted(set(idle) - set(late), key=lambda key: self._clients[key].heard)
+            left = sorted(set(idle) - set(late), key=lambda key: self._clients[key].last_request_at)
             late += left[:1]
         for key in late:
             await self.drop(key)
 
     async def close(self) -> None:
-        """End the sessions of all clients."""
+        """Close all clients."""
         self._shared = False
         for key in list(self._clients):
-            with suppress(Exception):  # one session that will not close must not keep the others open
+            with suppress(Exception):  # one that fails to close must not keep the others open
                 await self.drop(key)
 
 

@@ -1,8 +1,8 @@
-"""A server as an OAuth resource server: it takes access tokens that an authorization server gave out for it.
+"""A server as an OAuth resource server: it accepts access tokens that an authorization server issued for it.
 
-It says who that is (RFC 9728), and checks what it is shown: a signed token (JWT, RFC 9068) of an issuer that was set,
-for this server and no other, not expired, signed by one of the issuer's keys with a method on the list. Nothing a token
-says of itself counts before that; errors are in our own words, and no token is logged.
+It publishes which ones (RFC 9728), and verifies each token: a JWT (RFC 9068) of a configured issuer, for this server
+and no other, not expired, signed by one of the issuer's keys with an allowed algorithm. No claim is used before that;
+error messages repeat nothing of a token, and no token is logged.
 """
 
 from __future__ import annotations
@@ -29,47 +29,47 @@ from surehand.web.local_server import is_loopback
 _log = logging.getLogger("surehand")
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _PLAIN: Final = re.compile(r"[!#-\[\]-~]+")
-"""What may stand in a header between quotes."""
+"""Characters allowed in a quoted string of a header."""
 _METADATA: Final = ("oauth-authorization-server", "openid-configuration")
 ALGORITHMS: Final = frozenset(
     ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 )
-"""How a token may be signed: with a private key the issuer alone has. What is signed with a shared secret (HS256) or
-not at all (none) could be made by anyone who knows the issuer's public key."""
+"""Allowed algorithms: signatures by a private key. A token with a shared secret (HS256) or no signature (none) could be
+forged by anyone who knows the issuer's public key."""
 LEEWAY_S: Final = 30.0
-"""How far the clocks of two machines may be apart."""
+"""Tolerated difference between two machines' clocks."""
 TOKEN_CHARACTERS: Final = 16_000
 KEYS_S: Final = 600.0
-"""How long an issuer's keys are believed; one that it has withdrawn counts no longer after that."""
+"""How long an issuer's keys are cached, and so how long a withdrawn one still counts."""
 STALE_KEYS_S: Final = 3600.0
-"""How long they are believed while the issuer cannot be reached."""
+"""How long they are used while the issuer cannot be reached."""
 REFETCH_S: Final = 30.0
-"""How often an unknown key makes us ask for new ones: anyone can name a key that does not exist."""
+"""Least time between fetches for an unknown key id: anyone can send one."""
 RETRY_S: Final = 5.0
-"""How soon an issuer that could not be reached is tried again: everyone waits meanwhile."""
+"""Least time between attempts to reach an issuer: requests wait during one."""
 FETCH_S: Final = 10.0
 FETCH_BYTES: Final = 1024 * 1024
 
 
 @frozen
 class Refusal:
-    """Why a request is not let in: the status, the protocol's word for it, and a sentence."""
+    """Why a request is refused: HTTP status, OAuth error code, and a sentence."""
 
     status: int
     error: str
-    words: str
+    message: str
 
 
 class _BadToken(Exception):
-    """A token that is not taken; says why without repeating any of it."""
+    """A refused token; the message repeats nothing of it."""
 
 
 class _Unreachable(Exception):
-    """The issuer's keys cannot be had."""
+    """The issuer's keys cannot be fetched."""
 
 
 class ResourceServer:
-    """Checks access tokens, and says where they are to be had."""
+    """Verifies access tokens, and publishes where to get them."""
 
     def __init__(self, settings: ServeSettings, *, clock: Callable[[], float] = monotonic) -> None:
         for issuer in settings.issuers:
@@ -83,20 +83,20 @@ class ResourceServer:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The name under which clients reach this server, where one was set."""
+        """The configured host name of this server, if any."""
         return (urlsplit(self._own.resource).netloc,) if self._own.resource else ()
 
     def resource(self, here: str) -> str:
-        """Return the address tokens must be for; `here` is the one this server listens at."""
+        """Return the audience that tokens need; `here` is the address this server listens at."""
         return self._own.resource or here
 
-    # -- what clients are told ----------------------------------------------------------------------------------------
+    # -- metadata -----------------------------------------------------------------------------------------------------
 
-    def describes(self, path: str, here: str) -> bool:
+    def is_metadata_path(self, path: str, here: str) -> bool:
         """Return whether a path is one of the server's metadata documents."""
         return path in (WELL_KNOWN, WELL_KNOWN + urlsplit(here).path, WELL_KNOWN + _path(self.resource(here)))
 
-    def describe(self, here: str) -> dict[str, Any]:
+    def metadata(self, here: str) -> dict[str, Any]:
         """Return the metadata of RFC 9728."""
         scopes = {"scopes_supported": list(self._own.scopes)} if self._own.scopes else {}
         return {
@@ -108,17 +108,17 @@ class ResourceServer:
         }
 
     def challenge(self, refusal: Refusal, here: str) -> bytes:
-        """Return the `WWW-Authenticate` of a refusal: where tokens are to be had, and what this one lacked."""
+        """Return the `WWW-Authenticate` header of a refusal: the error, and the address of the metadata."""
         parts = urlsplit(self.resource(here))
-        found = {"error": refusal.error, "error_description": refusal.words if refusal.error else ""}
-        found["scope"] = " ".join(self._own.scopes)
-        found["resource_metadata"] = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{_path(parts.geturl())}"
-        return b"Bearer " + ", ".join(f'{name}="{value}"' for name, value in found.items() if value).encode()
+        params = {"error": refusal.error, "error_description": refusal.message if refusal.error else ""}
+        params["scope"] = " ".join(self._own.scopes)
+        params["resource_metadata"] = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{_path(parts.geturl())}"
+        return b"Bearer " + ", ".join(f'{name}="{value}"' for name, value in params.items() if value).encode()
 
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     async def authenticate(self, token: str, here: str) -> AuthenticatedUser | Refusal:
-        """Return whose token this is, or why it is not taken."""
+        """Return the user of a token, or why it is refused."""
         if not token:
             return Refusal(401, "", "this server requires an access token in the Authorization header")
         try:
@@ -137,30 +137,30 @@ class ResourceServer:
         )
 
     async def _verify(self, token: str, here: str) -> Mapping[str, Any]:
-        """Return what a token says, once it is proved; raise _BadToken for any other."""
+        """Return the claims of a token after verifying it; raise _BadToken for any other."""
         if len(token) > TOKEN_CHARACTERS:
             raise _BadToken("the token is too long")
         try:
             header = jwt.get_unverified_header(token)
-            said: Any = jwt.decode(token, options={"verify_signature": False})
+            unverified: Any = jwt.decode(token, options={"verify_signature": False})
         except (jwt.PyJWTError, ValueError, RecursionError):
             raise _BadToken("this is not a signed access token") from None
-        method, named = header.get("alg"), header.get("kid")
-        if method not in ALGORITHMS:
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if algorithm not in ALGORITHMS:
             raise _BadToken("the token is not signed in a way that is taken here")
         if "crit" in header:
             raise _BadToken("the token has conditions that are not known here")
-        issuer = self._issuers.get(said["iss"]) if isinstance(said.get("iss"), str) else None
+        issuer = self._issuers.get(unverified["iss"]) if isinstance(unverified.get("iss"), str) else None
         if issuer is None:
             raise _BadToken("the token is of an issuer that is not trusted here")
-        key = await issuer.key(named if isinstance(named, str) else None, str(method))
+        key = await issuer.key(key_id if isinstance(key_id, str) else None, str(algorithm))
         resource = self.resource(here)
         audience = self._own.audience or (resource, resource.removesuffix("/"), f"{resource.removesuffix('/')}/")
         try:
             claims = jwt.decode(
                 token,
                 key,
-                algorithms=[str(method)],
+                algorithms=[str(algorithm)],
                 audience=audience,
                 issuer=issuer.url,
                 leeway=LEEWAY_S,
@@ -184,11 +184,11 @@ _EXPLAINED: Final[Mapping[type[Exception], str]] = {
 
 
 def _explain(problem: Exception) -> str:
-    return next((words for kind, words in _EXPLAINED.items() if isinstance(problem, kind)), "the token is not valid")
+    return next((text for kind, text in _EXPLAINED.items() if isinstance(problem, kind)), "the token is not valid")
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """Return the scopes of a token: a text of words, or a list under the name some issuers use."""
+    """Return the scopes of a token: `scope`, separated by blanks, or `scp`, as some issuers have it, a list or such."""
     found: Any = claims.get("scope", claims.get("scp", ()))
     if isinstance(found, str):
         return found.split()
@@ -201,7 +201,7 @@ def _path(url: str) -> str:
 
 
 def _check_address(url: str, setting: str) -> None:
-    """Raise SettingsError for an address whose answers anybody on the way could forge."""
+    """Raise SettingsError for an address whose answers could be forged on the way."""
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     plain = _PLAIN.fullmatch(url) and not (parts.query or parts.fragment or parts.username is not None)
@@ -210,54 +210,54 @@ def _check_address(url: str, setting: str) -> None:
 
 
 class _Issuer:
-    """The keys of one authorization server, fetched when they are first needed and again when they change."""
+    """The keys of one authorization server, fetched when first needed and again when they expire or one is unknown."""
 
     def __init__(self, url: str, clock: Callable[[], float]) -> None:
         self.url = url
         self._clock = clock
         self._keys: Sequence[Mapping[str, Any]] = ()
-        self._tried = self._fetched = self._refetched = float("-inf")
+        self._tried_at = self._fetched_at = self._refetched_at = float("-inf")
         self._fetching = asyncio.Lock()
 
-    async def key(self, name: str | None, method: str) -> jwt.PyJWK:
-        """Return the key a token names, for one way of signing; raise _BadToken where there is none."""
-        if self._clock() - self._fetched <= KEYS_S and (found := self._find(name, method)) is not None:
-            return found  # while others wait for the issuer, because somebody named a key that it does not have
+    async def key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
+        """Return the key that a token names, for an algorithm; raise _BadToken if there is none."""
+        if self._clock() - self._fetched_at <= KEYS_S and (found := self._find(key_id, algorithm)) is not None:
+            return found  # without the lock, which a request with an unknown key id may hold
         async with self._fetching:
-            if self._clock() - self._fetched > KEYS_S and self._clock() - self._tried > RETRY_S:
+            if self._clock() - self._fetched_at > KEYS_S and self._clock() - self._tried_at > RETRY_S:
                 await self._refresh()
-            if self._clock() - self._fetched > STALE_KEYS_S:
+            if self._clock() - self._fetched_at > STALE_KEYS_S:
                 raise _Unreachable("the server that gives out the tokens cannot be reached; try again later")
-            found = self._find(name, method)
-            if found is None and self._clock() - self._refetched > REFETCH_S:
-                self._refetched = self._clock()  # the issuer may have begun to use another
+            found = self._find(key_id, algorithm)
+            if found is None and self._clock() - self._refetched_at > REFETCH_S:
+                self._refetched_at = self._clock()  # the issuer may use a new key
                 await self._refresh()
-                found = self._find(name, method)
+                found = self._find(key_id, algorithm)
         if found is None:
             raise _BadToken("the token is signed with a key that its issuer does not have")
         return found
 
-    def _find(self, name: str | None, method: str) -> jwt.PyJWK | None:
-        fitting = [
+    def _find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
+        candidates = [
             each
             for each in self._keys
-            if name in (None, each.get("kid"))
+            if key_id in (None, each.get("kid"))
             and each.get("use") in (None, "sig")
-            and each.get("alg") in (None, method)
+            and each.get("alg") in (None, algorithm)
         ]
-        made: list[jwt.PyJWK] = []
-        for each in fitting:
+        keys: list[jwt.PyJWK] = []
+        for each in candidates:
             try:
-                made.append(jwt.PyJWK(dict(each), method))  # raises where this kind of key cannot sign so
+                keys.append(jwt.PyJWK(dict(each), algorithm))  # raises if the algorithm needs another kind of key
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
                 continue
-        return made[0] if len(made) == 1 or (made and name is not None) else None
+        return keys[0] if len(keys) == 1 or (keys and key_id is not None) else None
 
     async def _refresh(self) -> None:
-        self._tried = self._clock()
+        self._tried_at = self._clock()
         try:
             self._keys = await self._fetch()
-            self._fetched = self._clock()
+            self._fetched_at = self._clock()
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError, OSError) as problem:
             _log.warning("the keys of %s cannot be had: %s", self.url, problem or type(problem).__name__)
 
@@ -273,10 +273,10 @@ class _Issuer:
         """Return the issuer's `jwks_uri`; its metadata must name the issuer exactly (RFC 8414)."""
         parts, path = urlsplit(self.url), _path(self.url)
         base = f"{parts.scheme}://{parts.netloc}"
-        places = [f"{base}/.well-known/{each}{path.removesuffix('/')}" for each in _METADATA]
-        places.append(f"{self.url.removesuffix('/')}/.well-known/{_METADATA[1]}")  # as OpenID Connect has it
-        for place in dict.fromkeys(places):
-            found = await _get_json(http, place)
+        urls = [f"{base}/.well-known/{each}{path.removesuffix('/')}" for each in _METADATA]
+        urls.append(f"{self.url.removesuffix('/')}/.well-known/{_METADATA[1]}")  # as OpenID Connect has it
+        for url in dict.fromkeys(urls):
+            found = await _get_json(http, url)
             if found is not None and found.get("issuer") == self.url and isinstance(found.get("jwks_uri"), str):
                 address = str(found["jwks_uri"])
                 keys = urlsplit(address)
@@ -287,7 +287,7 @@ class _Issuer:
 
 
 async def _get_json(http: httpx2.AsyncClient, url: str) -> dict[str, Any] | None:
-    """Return the JSON object at an address; None where there is none. Redirects are not followed."""
+    """Return the JSON object at an address; None if there is none. Redirects are not followed."""
     body = bytearray()
     async with http.stream("GET", url, headers={"accept": "application/json"}) as answer:
         if answer.status_code >= 500:

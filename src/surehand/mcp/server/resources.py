@@ -1,6 +1,6 @@
-"""Resources, prompts and completions: what a server offers beside tools, and what Surehand itself offers of them.
+"""Resources, prompts and completions of a server, and those that `surehand serve` offers.
 
-Its own are the workspace's files, the session's log, and advice.
+Its resources are the workspace's files and the session's log; its prompt is advice on using the tools.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from surehand.mcp.server.serving import Serving
 
 Read = Callable[[str, Client], "str | bytes | Awaitable[str | bytes]"]
-"""Returns the content at a URI, for one client; raises ToolFailure when there is none."""
+"""Returns the content at a URI for a client; raises ToolFailure if there is none."""
 Message = tuple[str, "str | Block"]
-"""Who speaks (`user` or `assistant`), and what."""
+"""The role (`user` or `assistant`) and the content."""
 Render = Callable[[Mapping[str, str]], "Sequence[Message] | Awaitable[Sequence[Message]]"]
 Complete = Callable[[str, str, str], Sequence[str]]
-"""`complete(prompt name or resource template, argument, beginning)` returns the values that fit."""
+"""`complete(prompt name or resource template, argument, prefix)` returns the values that begin so."""
 LOG: Final = "surehand://session/log"
 MAX_SUBSCRIPTIONS: Final = 1000
-"""Per client: each URI of a template is another, and every one is kept."""
+"""Per client: a template has any number of URIs."""
 
 INSTRUCTIONS: Final = (
     "Tools over one workspace. Read a file before you Edit or Write it; use Glob and Grep to find things, not Bash. "
@@ -51,7 +51,7 @@ Work in this workspace with the tools you were given.
 
 @frozen
 class Resource:
-    """Something to read: at `uri`, or, with `{name}` parts in it, at every URI of that form (`{+name}` takes `/`)."""
+    """A resource at `uri`, or a template with `{name}` parts (`{+name}` also matches `/`)."""
 
     uri: str
     name: str
@@ -61,11 +61,11 @@ class Resource:
 
     @property
     def is_template(self) -> bool:
-        """Whether the URI has places to fill in."""
+        """Whether the URI has `{name}` parts."""
         return "{" in self.uri
 
     def matches(self, uri: str) -> bool:
-        """Whether a URI is this one, or fits the template."""
+        """Return whether a URI is this one, or matches the template."""
         if not self.is_template:
             return uri == self.uri
         parts = re.split(r"(\{[^}]*\})", self.uri)
@@ -82,8 +82,7 @@ class Resource:
 
 @frozen
 class Prompt:
-    """A text for a model that a person picks: its arguments (name → what it is; `required` names those that must be
-    given), and what makes the messages."""
+    """A prompt that a person picks: `arguments` describes its arguments by name, `render` makes its messages."""
 
     name: str
     render: Render
@@ -102,33 +101,33 @@ class Prompt:
 
 @frozen
 class Extras:
-    """All that is offered beside tools."""
+    """The resources, prompts and completions of a server."""
 
     resources: Sequence[Resource] = ()
     prompts: Sequence[Prompt] = ()
     complete: Complete | None = None
 
     def install(self, serving: Serving) -> None:
-        """Register handlers for what is offered, and announce only those capabilities."""
+        """Register the handlers of what is offered; the SDK declares capabilities by handlers."""
         import mcp_types as types
 
         add = serving.add
-        offered = _Offered(self, serving)
+        handlers = _Handlers(self, serving)
         if self.resources:
-            add("resources/list", types.PaginatedRequestParams, offered.list_resources)
-            add("resources/templates/list", types.PaginatedRequestParams, offered.list_templates)
-            add("resources/read", types.ReadResourceRequestParams, offered.read)
-            add("resources/subscribe", types.SubscribeRequestParams, offered.subscribe)
-            add("resources/unsubscribe", types.UnsubscribeRequestParams, offered.unsubscribe)
+            add("resources/list", types.PaginatedRequestParams, handlers.list_resources)
+            add("resources/templates/list", types.PaginatedRequestParams, handlers.list_templates)
+            add("resources/read", types.ReadResourceRequestParams, handlers.read)
+            add("resources/subscribe", types.SubscribeRequestParams, handlers.subscribe)
+            add("resources/unsubscribe", types.UnsubscribeRequestParams, handlers.unsubscribe)
         if self.prompts:
-            add("prompts/list", types.PaginatedRequestParams, offered.list_prompts)
-            add("prompts/get", types.GetPromptRequestParams, offered.get_prompt)
+            add("prompts/list", types.PaginatedRequestParams, handlers.list_prompts)
+            add("prompts/get", types.GetPromptRequestParams, handlers.get_prompt)
         if self.complete is not None:
-            add("completion/complete", types.CompleteRequestParams, offered.completion)
+            add("completion/complete", types.CompleteRequestParams, handlers.completion)
 
 
-class _Offered:
-    """The handlers of the requests about extras."""
+class _Handlers:
+    """The request handlers of extras."""
 
     def __init__(self, extras: Extras, serving: Serving) -> None:
         self._extras = extras
@@ -149,8 +148,8 @@ class _Offered:
         return self._list_page("prompts", self._extras.prompts, params)
 
     def _list_page(self, key: str, entries: Sequence[Resource | Prompt], params: Any) -> dict[str, Any]:
-        shown, more = self._serving.take_page(entries, params)
-        return {**more, key: [each.to_dict() for each in shown]}
+        page, cursor = self._serving.take_page(entries, params)
+        return {**cursor, key: [each.to_dict() for each in page]}
 
     def _resource(self, uri: str) -> Resource:
         found = next((each for each in self._extras.resources if each.matches(uri)), None)
@@ -168,8 +167,8 @@ class _Offered:
                 content = await content if inspect.isawaitable(content) else content
             except ToolFailure as failure:
                 raise convert.invalid(f"{uri}: {failure.message}", uri=uri) from failure
-            held = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
-            return {"contents": [{"uri": uri, "mimeType": resource.mime_type, **held}]}
+            body = {"text": content} if isinstance(content, str) else {"blob": base64.b64encode(content).decode()}
+            return {"contents": [{"uri": uri, "mimeType": resource.mime_type, **body}]}
 
         return await self._serving.answer(ctx, params, client, new_id("mcp"), work, uri, {})
 
@@ -196,10 +195,10 @@ class _Offered:
             raise convert.invalid(f"the prompt {prompt.name} needs {', '.join(missing)}")
 
         async def work() -> dict[str, Any]:
-            made = prompt.render(given)
-            messages = await made if inspect.isawaitable(made) else made
-            shown = [{"role": role, "content": _content(content)} for role, content in messages]
-            return {"description": prompt.description, "messages": shown}
+            rendered = prompt.render(given)
+            messages = await rendered if inspect.isawaitable(rendered) else rendered
+            shapes = [{"role": role, "content": _content(content)} for role, content in messages]
+            return {"description": prompt.description, "messages": shapes}
 
         client = await self._serving.client(ctx)
         return await self._serving.answer(ctx, params, client, new_id("mcp"), work, prompt.name, given)
@@ -218,7 +217,7 @@ def _content(content: str | Block) -> dict[str, Any]:
 
 
 def own_extras() -> Extras:
-    """Return what `surehand serve` offers beside the tools."""
+    """Return the resources and prompts of `surehand serve`."""
     return Extras(
         resources=(
             Resource(

@@ -1,9 +1,9 @@
-"""Serving Surehand over MCP: its tools, with the same policy, audit and limits as everywhere else.
+"""Serving Surehand over MCP: its tools, under the same policy, audit and limits as everywhere else.
 
-    serving = Serving(open_app)          # `open_app(approver, workspace)` opens an application for a client
+    serving = Serving(open_app)          # `open_app(approver, workspace)` opens the application of a client
     await serve_stdio(serving.server)    # or `http_app(serving, door)`
 
-    servers = create_mcp_servers(app)    # its modules of custom tools, as servers in this process
+    servers = create_mcp_servers(app)    # the modules of custom tools, as servers in this process
     servers["calculator"].instance       # a server of the `mcp` SDK, for anything that takes one
 
 Built on the SDK's low-level server, which speaks both eras of the protocol.
@@ -49,13 +49,13 @@ from surehand.state.stdio import is_stream, own_stdio
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
 """Answers a request, given its context and its parameters."""
 CANCEL_S: Final = 5.0
-"""How long a cancelled call may take to end before its client is let go."""
+"""How long a cancelled request waits for its call to end."""
 WAITING_LIMIT: Final = 100
-"""Calls of one client that may stand still until it answers."""
+"""Calls of one client that may wait for its answers to questions."""
 
 
 class _Server(Server[Any]):
-    """Says in every handshake that its list of tools may change."""
+    """An SDK server that declares `tools.listChanged` in every handshake."""
 
     def create_initialization_options(
         self,
@@ -68,7 +68,7 @@ class _Server(Server[Any]):
 
 
 class Serving:
-    """The server's side of every conversation with a client."""
+    """Request handlers for all clients of one server."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Serving:
             name,
             version=version,
             instructions=instructions,
-            # Fresh every time, and for this client only.
+            # Results may not be cached, and are for this client only.
             cache_hints=cast("Any", dict.fromkeys(CACHEABLE_METHODS, CacheHint())),
             on_subscriptions_listen=ListenHandler(self._changes),
         )
@@ -104,31 +104,31 @@ class Serving:
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
         add("tools/call", types.CallToolRequestParams, self._call_tool)
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
-        changed = "notifications/roots/list_changed"
-        self.server.add_notification_handler(changed, types.NotificationParams, self._roots_changed)
-        self.server.middleware.clear()  # calls are traced by the engine, once
+        roots_changed = "notifications/roots/list_changed"
+        self.server.add_notification_handler(roots_changed, types.NotificationParams, self._update_roots)
+        self.server.middleware.clear()  # the engine traces calls already
         self.extras.install(self)
 
     def add(self, method: str, params_type: Any, handler: Handler) -> None:
-        """Have a handler answer a method of the protocol."""
+        """Register the handler of a request method."""
 
-        async def complete(ctx: Any, params: Any) -> dict[str, Any]:
-            return _complete_answer(ctx, await handler(ctx, params))
+        async def handle(ctx: Any, params: Any) -> dict[str, Any]:
+            return _mark_complete(ctx, await handler(ctx, params))
 
-        self.server.add_request_handler(method, params_type, complete)
+        self.server.add_request_handler(method, params_type, handle)
 
     async def close(self) -> None:
-        """End every client's session."""
+        """Close the session of every client."""
         await self.clients.close()
 
     async def prompts_changed(self) -> None:
-        """Tell clients that there are other prompts now."""
+        """Notify clients that the list of prompts has changed."""
         await self._changes.publish(PromptsListChanged())
 
     # -- clients -------------------------------------------------------------------------------------------------
 
     async def client(self, ctx: Any) -> Client:
-        """Return the client that a request came from."""
+        """Return the client that a request comes from; its application is opened with its first request."""
 
         async def roots() -> Sequence[str]:
             return await self._roots(ctx)
@@ -149,8 +149,8 @@ class Serving:
             client.gathering = asyncio.get_running_loop().create_task(self._gather(client.app))
         return client
 
-    async def _complete(self, ctx: Any) -> Client:
-        """Return the client that a request came from, once the tools of other servers are there too."""
+    async def _client_with_servers(self, ctx: Any) -> Client:
+        """Return the client that a request comes from, after waiting for the tools of other servers (`--servers`)."""
         client = await self.client(ctx)
         if client.gathering is not None and not client.gathering.done():
             await asyncio.wait({client.gathering}, timeout=GATHER_S)
@@ -167,10 +167,10 @@ class Serving:
                     types.ListRootsRequest(), types.ListRootsResult, metadata=relate_to_request(ctx)
                 )
         except (MCPError, TimeoutError, ValueError):
-            return []  # a client that does not answer gets the usual workspace
+            return []  # without an answer, the configured workspace is used
         return [path for root in listed.roots if (path := convert.root_path(str(root.uri)))]
 
-    async def _roots_changed(self, ctx: Any, params: Any) -> None:
+    async def _update_roots(self, ctx: Any, params: Any) -> None:
         del params
         client = self.clients.find(client_key(ctx))
         if client is not None:
@@ -178,9 +178,9 @@ class Serving:
             session.roots = tuple(dict.fromkeys((session.workspace, *await self._roots(ctx))))
 
     def _notify_tools_changed(self, client: Client) -> None:
-        """Tell a client, once for many changes, that its list of tools is another."""
+        """Notify a client that its list of tools has changed, once for changes that come together."""
 
-        async def tell() -> None:
+        async def notify() -> None:
             await asyncio.sleep(0.05)
             client.notifying = False
             await self._changes.publish(ToolsListChanged())
@@ -190,28 +190,28 @@ class Serving:
 
         if not client.notifying:
             client.notifying = True
-            self._in_background(tell())
+            self._run_in_background(notify())
 
     def _notify_file_changed(self, client: Client, path: str) -> None:
-        """Tell those who want to hear of it that a file of the workspace has changed."""
+        """Notify subscribers that a file of the workspace has changed."""
         uri = convert.file_uri(client.app.session.workspace, path)
 
-        async def tell() -> None:
+        async def notify() -> None:
             await self._changes.publish(ResourceUpdated(uri))
             if (session := client.subscribed.get(uri)) is not None:
                 await session.send_resource_updated(uri)
 
-        self._in_background(tell())
+        self._run_in_background(notify())
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._send_notice)
+        task.add_done_callback(self._forget_task)
 
-    def _send_notice(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled():
-            task.exception()  # a client that has left need not be told
+            task.exception()  # marked as retrieved, or asyncio logs it: the client has disconnected
 
     async def _set_level(self, ctx: Any, params: Any) -> dict[str, Any]:
         (await self.client(ctx)).level = params.level
@@ -220,63 +220,66 @@ class Serving:
     # -- tools ---------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Any, params: Any) -> dict[str, Any]:
-        client = await self._complete(ctx)
+        client = await self._client_with_servers(ctx)
         selection = client.app.selection
-        infos, more = self.take_page(self._listing.infos(selection), params)
+        infos, cursor = self.take_page(self._listing.infos(selection), params)
         listed = [
             replace_values(info, output_schema=_promised_schema(info.name, info.output_schema, ctx, client))
             for info in infos
         ]
         names = selection.plain_names().shown
-        return {**more, "tools": [self._listing.shape(info, names[info.name]) for info in listed]}
+        return {**cursor, "tools": [self._listing.shape(info, names[info.name]) for info in listed]}
 
     def take_page(self, entries: Sequence[Any], params: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return one page of a list and what its answer says of the next."""
+        """Return the page of a list that a request asks for, and the `nextCursor` of the answer if there is more."""
         try:
-            entries, following = convert.page(entries, getattr(params, "cursor", None), self._page_size)
+            entries, next_cursor = convert.page(entries, getattr(params, "cursor", None), self._page_size)
         except ToolFailure as failure:
             raise MCPError(types.INVALID_PARAMS, failure.message) from failure
-        return entries, {"nextCursor": following} if following else {}
+        return entries, {"nextCursor": next_cursor} if next_cursor else {}
 
     async def _call_tool(self, ctx: Any, params: Any) -> dict[str, Any]:
-        client = await self._complete(ctx)
+        client = await self._client_with_servers(ctx)
         selection = client.app.selection
         name = selection.real_name(params.name)
         tool = selection.get(name)
         if tool is None and not selection.hides(name):
             near = convert.nearest(params.name, selection.names())
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}{near}")
-        identity = new_id("mcp")
+        call_id = new_id("mcp")
 
         async def work() -> dict[str, Any]:
-            result = await client.app.call(name, params.arguments or {}, source="mcp", id=identity)
+            result = await client.app.call(name, params.arguments or {}, source="mcp", id=call_id)
             if tool is None:
                 return convert.result_shape(result, None)
             promised = _promised_schema(tool.name, promise := tool.promise, ctx, client)
             return convert.result_shape(result, promised, () if promised is promise else TEXT_KEYS.get(tool.name, ()))
 
-        return await self.answer(ctx, params, client, identity, work, name, params.arguments or {})
+        return await self.answer(ctx, params, client, call_id, work, name, params.arguments or {})
 
     async def answer(
         self,
         ctx: Any,
         params: Any,
         client: Client,
-        identity: str,
+        call_id: str,
         work: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
         name: str,
         args: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Answer a request whose work may ask the client something: start the work, or go on with the answers."""
+        """Answer a request whose work may ask the client something.
+
+        One with a `requestState` brings the answers to such questions, and resumes its call; any other starts one.
+        """
         if getattr(params, "request_state", None) is not None:
             call = resume_call(client, params, name, args)
         else:
             call = ClientCall(name, args, capabilities(ctx), close_stream=ctx.close_sse_stream)
             call.request_id = ctx.request_id
-            client.running[identity] = call
+            client.running[call_id] = call
             call.start(work())
             assert call.task is not None
-            call.task.add_done_callback(lambda _: client.running.pop(identity, None))
+            call.task.add_done_callback(lambda _: client.running.pop(call_id, None))
         return await relay_questions(client, call, ctx)
 
 
@@ -285,8 +288,8 @@ async def serve_stdio(server: Server[Any]) -> None:
     if not all(is_stream(descriptor) for descriptor in (0, 1)):
         from mcp.server.stdio import stdio_server
 
-        async with stdio_server() as (reading, writing):  # a plain file cannot be waited for
-            await server.run(reading, writing, server.create_initialization_options())
+        async with stdio_server() as (read_stream, write_stream):  # the loop cannot wait for a regular file
+            await server.run(read_stream, write_stream, server.create_initialization_options())
         return
     lines = Lines(*await own_stdio(PIECE_BYTES))
     try:
@@ -343,23 +346,23 @@ def _is_of_newer_era(request: types.JSONRPCRequest) -> bool:
 
 
 TEXT_READERS: Final = frozenset({"claude-code"})
-"""Clients that show their model the structure of an answer in place of its text."""
+"""Clients that show their model the structured content of a result in place of its text."""
 TEXT_KEYS: Final[Mapping[str, Sequence[str]]] = {"Read": ("content", "cells", "text"), "fs.read_file": ("content",)}
-"""Built-in tools that answer with text: it is sent once, as content. The values are the data keys that repeat it."""
+"""Built-in tools whose text is sent once, as content; the values are the keys of their data that would repeat it."""
 
 
 def _promised_schema(name: str, schema: Schema | None, ctx: Any, client: Client) -> Schema | None:
-    """Return what a client is promised of a tool; of a built-in one nothing, where its text is to be read."""
-    known = getattr(ctx.session, "client_params", None)
-    reads_text = known is not None and known.client_info.name in TEXT_READERS
-    if schema is None or not (reads_text or name in TEXT_KEYS):
+    """Return the output schema a client is promised; None for a built-in tool whose text the model should read."""
+    client_params = getattr(ctx.session, "client_params", None)
+    hides_text = client_params is not None and client_params.client_info.name in TEXT_READERS
+    if schema is None or not (hides_text or name in TEXT_KEYS):
         return schema
-    own = name in client.app.selection.source.deferrable and not name.startswith("mcp__")
-    return None if own else schema
+    is_built_in = name in client.app.selection.source.deferrable and not name.startswith("mcp__")
+    return None if is_built_in else schema
 
 
 async def relay_questions(client: Client, call: ClientCall, ctx: Any) -> dict[str, Any]:
-    """Send what a call reports and asks to the client, until there is a result or the client must call again."""
+    """Send a call's reports and questions to its client; return the result, or "input required" in the newer era."""
     assert call.task is not None
     modern = convert.is_modern(ctx.protocol_version)
     count = 0
@@ -371,7 +374,7 @@ async def relay_questions(client: Client, call: ClientCall, ctx: Any) -> dict[st
                 await _send(call.reports.popleft(), count, client, ctx)
             if call.questions and not call.done:
                 if modern:
-                    return _asked_back(client, call)
+                    return _require_input(client, call)
                 await _ask(call, ctx)
     except asyncio.CancelledError:
         call.task.cancel()
@@ -387,36 +390,36 @@ async def relay_questions(client: Client, call: ClientCall, ctx: Any) -> dict[st
 
 
 def client_key(ctx: Any) -> str:
-    """Return what a client is known by."""
+    """Return the key of a client: its connection, or in the newer era over HTTP the name and user it states."""
     if ctx.request is None:
         return "stdio"
     if not convert.is_modern(ctx.protocol_version):
         return f"session {ctx.request.headers.get('mcp-session-id', '')}"
-    known = ctx.session.client_params
-    name = f"client {known.client_info.name} {known.client_info.version}" if known else "client"
+    stated = ctx.session.client_params
+    name = f"client {stated.client_info.name} {stated.client_info.version}" if stated else "client"
     return f"{name}{_principal(ctx)}"
 
 
 def client_name(ctx: Any) -> str:
-    """Return the name a client gives itself, and its user if it has a personal token."""
-    known = ctx.session.client_params
-    return f"{known.client_info.name if known else ''}{_principal(ctx)}"
+    """Return the name a client states, and its user if it has a personal token."""
+    stated = ctx.session.client_params
+    return f"{stated.client_info.name if stated else ''}{_principal(ctx)}"
 
 
 def _principal(ctx: Any) -> str:
-    """Return whose access token a request brought; empty where it was the server's own, or none."""
+    """Return whose access token a request has; empty for the server's own token, or none."""
     user = ctx.request.scope.get("user") if ctx.request is not None else None
     return f" of {json.dumps(principal_components(user.access_token))}" if user is not None else ""
 
 
 def capabilities(ctx: Any) -> Mapping[str, Any]:
-    """Return what the client offers, in the protocol's words."""
+    """Return the client's capabilities as plain data."""
     declared = ctx.session.client_capabilities
     return declared.model_dump(by_alias=True, exclude_none=True) if declared is not None else {}
 
 
 def relate_to_request(ctx: Any) -> ServerMessageMetadata:
-    """Return what ties a message to the request it belongs to."""
+    """Return the metadata that sends a message on the stream of a request."""
     return ServerMessageMetadata(related_request_id=ctx.request_id)
 
 
@@ -424,7 +427,9 @@ async def _send(report: Progress | Log, count: int, client: Client, ctx: Any) ->
     if isinstance(report, Progress):
         done = float(count) if report.done is None else report.done
         await ctx.session.report_progress(done, report.total, report.text or None)
-    elif convert.is_modern(ctx.protocol_version) or client.wants(report.level):  # there each request says what it wants
+    elif convert.is_modern(ctx.protocol_version) or client.wants(
+        report.level
+    ):  # the newer era states a level in each request
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             await ctx.session.send_log_message(report.level, report.data, report.logger, ctx.request_id)
@@ -438,14 +443,14 @@ _REQUESTS: Final[Mapping[str, tuple[Any, Any]]] = {
 
 
 async def _ask(call: ClientCall, ctx: Any) -> None:
-    """Put the first question to a client of the older era, and hand its answer in."""
+    """Send the first question to a client of the older era as a request, and set its answer."""
     asked = call.questions.pop(0)
     request, result = _REQUESTS[asked.method]
     message = request.model_validate({"method": asked.method, "params": dict(asked.params)}, by_name=False)
     sending = asyncio.ensure_future(ctx.session.send_request(message, result, metadata=relate_to_request(ctx)))
     ended = call.task or sending
     try:
-        # The call may end without the answer: its time to ask is limited.
+        # The call may end first: the time for an answer is limited.
         await asyncio.wait({sending, ended, asked.answer}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not sending.done():
@@ -459,8 +464,8 @@ async def _ask(call: ClientCall, ctx: Any) -> None:
         asked.answer.set_result(convert.plain(sending.result()))
 
 
-def _asked_back(client: Client, call: ClientCall) -> dict[str, Any]:
-    """Have a client of the newer era call again with the answers; the call stands still meanwhile."""
+def _require_input(client: Client, call: ClientCall) -> dict[str, Any]:
+    """Return "input required" to a client of the newer era; the call waits until it calls again with the answers."""
     asked = {each.key or f"question{number}": each for number, each in enumerate(call.questions, 1)}
     call.questions.clear()
     if len(client.waiting) >= WAITING_LIMIT:  # a client that never comes back must not fill the memory
@@ -476,7 +481,7 @@ def _asked_back(client: Client, call: ClientCall) -> dict[str, Any]:
 
 
 def resume_call(client: Client, params: Any, name: str, args: Mapping[str, Any]) -> ClientCall:
-    """Take up the call that a client was asked about, with its answers."""
+    """Return the waiting call of a `requestState`, with the client's answers set."""
     waiting = client.waiting.get(params.request_state)
     if waiting is None:
         raise MCPError(types.INVALID_PARAMS, "this request state is unknown or no longer valid; make the call again")
@@ -496,18 +501,18 @@ def resume_call(client: Client, params: Any, name: str, args: Mapping[str, Any])
     return call
 
 
-def _complete_answer(ctx: Any, answer: dict[str, Any]) -> dict[str, Any]:
+def _mark_complete(ctx: Any, answer: dict[str, Any]) -> dict[str, Any]:
     return {"resultType": "complete", **answer} if convert.is_modern(ctx.protocol_version) else answer
 
 
-# Modules of custom tools as servers in this process: one server a module, with its name, version and tools.
+# Modules of custom tools as servers in this process: one server for each module, with its name, version and tools.
 #
-# A tool is called through the application's door, so that arguments are checked, permission is asked and the call is
-# recorded. A failure comes back as a content list with `isError`, never as an exception.
+# Calls go through the executor, so that arguments are checked, permission is asked and the call is recorded. A failure
+# is a result with `isError`, never an exception.
 
 
 class AppWithRegistry(App, Protocol):
-    """An application whose modules are served."""
+    """An application whose modules are served, with its registry."""
 
     @property
     def registry(self) -> Registry:
@@ -522,7 +527,7 @@ class ModuleServer:
     name: str
     version: str
     tools: tuple[str, ...]
-    """The names its tools have for a client, in full form: `mcp__{server}__{tool}`."""
+    """Full names of its tools for a client: `mcp__{server}__{tool}`."""
     instance: Server[Any]
 
     def sdk_config(self) -> dict[str, Any]:
@@ -531,11 +536,11 @@ class ModuleServer:
 
 
 MakeCall: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
-"""Makes a call of a tool by its name, through the application's door."""
+"""Calls a tool of the application by name."""
 
 
 def create_mcp_servers(app: AppWithRegistry, *modules: str, call: MakeCall | None = None) -> dict[str, ModuleServer]:
-    """Return a server for each of the application's modules, or for the modules named, by name."""
+    """Return a server for each module of the application, or for the modules named; by name."""
     names = modules or tuple(app.registry.modules())
     return {name: create_tools_server(app, name, partial(_members, app, name), call=call) for name in names}
 
@@ -547,7 +552,7 @@ def _members(app: AppWithRegistry, module: str) -> list[ToolInfo]:
 def create_tools_server(
     app: AppWithRegistry, module: str, list_members: Callable[[], list[ToolInfo]], *, call: MakeCall | None = None
 ) -> ModuleServer:
-    """Return a server in this process for any tools of the application; `call` makes the calls, if not the app."""
+    """Return a server in this process for some tools of the application; `call` is used instead of `app.call`."""
     members = list_members()
     if not members:
         raise ValueError(f"there is no module {module!r} with tools")
@@ -561,7 +566,7 @@ def create_tools_server(
 
     async def list_tools(ctx: Any, params: Any) -> dict[str, Any]:
         del params
-        return _complete_answer(ctx, {"tools": [convert.tool_shape(info) for info in list_members()]})
+        return _mark_complete(ctx, {"tools": [convert.tool_shape(info) for info in list_members()]})
 
     async def call_tool(ctx: Any, params: Any) -> dict[str, Any]:
         own = {provider_safe(info.name): info for info in list_members()}
@@ -571,7 +576,7 @@ def create_tools_server(
                 types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}{convert.nearest(params.name, list(own))}"
             )
         result = await run(info.name, params.arguments or {})
-        return _complete_answer(ctx, convert.result_shape(result, info.output_schema))
+        return _mark_complete(ctx, convert.result_shape(result, info.output_schema))
 
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
