@@ -11,6 +11,7 @@ import pytest
 
 from surehand import Settings, Surehand
 from surehand.commands import session as commands
+from surehand.core.settings import SandboxSettings
 from surehand.testing import Says
 
 
@@ -65,3 +66,33 @@ async def test_a_sandbox_with_a_command_in_the_background_is_not_at_rest(
         said = await app.call("TaskOutput", {"id": started.data["task_id"]})
         assert said.data["status"] == "in_progress"
         assert said.output.count("tick") == 3
+
+
+async def test_launchers_that_are_asked_for_at_once_are_one_and_end_with_the_session(tmp_path: Path) -> None:
+    before = sandboxes()
+    settings = Settings(sandbox=SandboxSettings(network=True))
+    async with Surehand(tmp_path, settings=settings, approver=Says("once"), keep_state=False) as app:
+        shells = app.session.keep(commands.SHELLS)
+        tools = await asyncio.gather(*(shells.tool_launcher((), network=False) for _ in range(3)))
+        dry_runs = await asyncio.gather(*(shells.dry_run_launcher() for _ in range(3)))
+        assert len({id(each) for each in tools}) == 1
+        assert len({id(each) for each in dry_runs}) == 1
+    assert sandboxes() <= before
+
+
+async def test_a_launcher_of_dry_runs_that_no_longer_fits_is_ended(tmp_path: Path) -> None:
+    before = sandboxes()
+    (secret := tmp_path / ".env").write_text("PASSWORD=one\n")
+    settings = Settings(sandbox=SandboxSettings(network=True))
+    async with Surehand(tmp_path, settings=settings, approver=Says("once"), keep_state=False) as app:
+        shells = app.session.keep(commands.SHELLS)
+        first = await shells.dry_run_launcher()
+        (tmp_path / "new").write_text("PASSWORD=two\n")
+        (tmp_path / "new").replace(secret)
+        second = await shells.dry_run_launcher()
+        if first is None or second is None:
+            pytest.skip("commands have no private view here")
+        assert second is not first
+    assert first.closed
+    assert second.closed
+    assert sandboxes() <= before

@@ -206,22 +206,22 @@ class Shells:
         current = await self.launcher()
         if current.profile.private_view and not current.profile.network:
             return current
-        if (
-            self._dry_run_runner is not None
-            and not self._dry_run_runner.closed
-            and self._dry_run_runner.profile.holds()
-        ):
+        async with self._starting:
+            known = self._dry_run_runner
+            if known is not None and not known.closed and known.profile.holds():
+                return known
+            if known is not None:
+                self._retired.append(known)
+                self._dry_run_runner = None
+            if not protocol.abilities().private_view:
+                return None
+            try:
+                self._dry_run_runner = await protocol.choose().start(
+                    replace_values(self.closed_profile(private_view=True), network=False)
+                )
+            except SandboxFailure as failure:
+                protocol.choose().note_failure(str(failure))
             return self._dry_run_runner
-        if not protocol.abilities().private_view:
-            return None
-        try:
-            self._dry_run_runner = await protocol.choose().start(
-                replace_values(self.closed_profile(private_view=True), network=False)
-            )
-        except SandboxFailure as failure:
-            protocol.choose().note_failure(str(failure))
-            return None
-        return self._dry_run_runner
 
     def dry_run_folder(self, name: str) -> str:
         """Return where the copy of a dry run goes; no command can reach it by that name."""
@@ -292,17 +292,17 @@ class Shells:
             return None
         self._put_off_rest()
         key = (*shown, network)
-        known = self._for_tools.get(key)
-        if known is None or known.closed or not known.profile.holds():
+        async with self._starting:
+            known = self._for_tools.get(key)
+            if known is not None and not known.closed and known.profile.holds():
+                return known
             if known is not None:
                 self._retired.append(known)
             await self._close_idle()
-            able = protocol.abilities().private_view
-            profile = self.closed_profile(private_view=able, shown=shown)
-            self._for_tools[key] = known = await self._launch(
-                replace_values(profile, network=profile.network or network)
-            )
-        return known
+            profile = self.closed_profile(private_view=protocol.abilities().private_view, shown=shown)
+            launcher = await self._launch(replace_values(profile, network=profile.network or network))
+            self._for_tools[key] = launcher
+            return launcher
 
     def _put_off_rest(self) -> None:
         """Have the launchers ended once nothing has run for a while: a client that only listens costs no process."""
@@ -441,12 +441,13 @@ class Shells:
             return current
         if not prints_nothing(commands, session.workspace, session.roots, session.cwd):
             return current
-        if self._for_git is not None and self._for_git[0] == secrets and not self._for_git[1].closed:
+        async with self._starting:
+            if self._for_git is not None and self._for_git[0] == secrets and not self._for_git[1].closed:
+                return self._for_git[1]
+            if self._for_git is not None:
+                self._retired.append(self._for_git[1])
+            self._for_git = secrets, await self._launch(self.closed_profile(private_view=True, uncovered=secrets))
             return self._for_git[1]
-        if self._for_git is not None:
-            self._retired.append(self._for_git[1])
-        self._for_git = secrets, await self._launch(self.closed_profile(private_view=True, uncovered=secrets))
-        return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
         """Return a launcher of the caller's own for git, which may write in further folders."""
