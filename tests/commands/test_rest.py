@@ -36,7 +36,7 @@ async def until(condition: Any, seconds: float = 60) -> None:
 async def test_an_idle_session_has_no_process_and_its_next_command_runs_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "REST_S", 1.0)
+    monkeypatch.setattr(commands, "IDLE_S", 1.0)
     async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), keep_state=False) as app:
         (tmp_path / "a.txt").write_text("one\n")
         before = sandboxes()
@@ -57,7 +57,7 @@ async def test_an_idle_session_has_no_process_and_its_next_command_runs_all_the_
 async def test_a_sandbox_with_a_command_in_the_background_is_not_at_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "REST_S", 0.3)
+    monkeypatch.setattr(commands, "IDLE_S", 0.3)
     async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), keep_state=False) as app:
         line = "for i in 1 2 3; do sleep 0.5; echo tick; done; touch done; sleep 300"
         started = await app.call("Bash", {"command": line, "run_in_background": True})

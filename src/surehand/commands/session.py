@@ -1,4 +1,4 @@
-"""What a session keeps for its commands: the launcher, a private temp, the files long output goes to."""
+"""The commands of a session: its launchers, its private temp, and the files that long output goes to."""
 
 from __future__ import annotations
 
@@ -46,48 +46,48 @@ _RENEWED: Final = (
 _GONE: Final = "the shell had ended since the command before, and this is a new one: its variables are gone"
 
 _NO_FILES: Final = ("/dev", "/proc", "/sys")
-REST_S: Final = 60.0
-"""A sandbox in which nothing has run for so long is ended; the next command starts another."""
-LOOK_S: Final = 1.0
-"""How long new secrets deep in the workspace may lie before they are looked for."""
+IDLE_S: Final = 60.0
+"""Launchers are ended when no command has run for so long; the next command starts another."""
+SCAN_S: Final = 1.0
+"""How often the workspace is scanned for new secrets below its top."""
 
 
 class Shells:
-    """Starts the session's launcher on first use, and a new one when the old is gone or no longer fits."""
+    """Starts the session's launchers on first use, and new ones when the old are gone or no longer fit."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._launcher: Runner | None = None
         self._retired: list[Runner] = []
         self._change_logs: dict[str, int] = {}
-        """Change logs of commands that are not yet in the history, with what holds them for us."""
+        """Change logs not yet in the history → the descriptor that locks each."""
         self._spare_change_logs: list[tuple[str, int]] = []
-        """An emptied folder for the change log of the next command, with what holds it."""
+        """An emptied folder for the next change log, with the descriptor that locks it."""
         self._dry_run_runner: Runner | None = None
         self._servers: list[Runner] = []
         self._for_tools: dict[tuple[str | bool, ...], Runner] = {}
         self.no_layers = ""
-        """Why layers over the workspace could not be mounted, once that was found out."""
+        """Why overlays could not be mounted over the workspace, once that is known."""
         self._environment = CleanEnvironment()
         self._memory: ShellWithMemory | None = None
         self.turn = asyncio.Lock()
-        """Held by the one command that uses the shell with memory."""
+        """Held by the command that uses the persistent shell."""
         self._starting = asyncio.Lock()
         self._private: PrivateFolder | None = None
         self._tidied = False
         self._secrets: frozenset[str] = frozenset()
         self._opened: tuple[str, ...] = ()
         self._tracked: Mapping[str, tuple[int, int]] = {}
-        """The covered files that git tracks, with size and time: their covers have the same."""
+        """Covered files that git tracks → size and mtime, which their covers copy."""
         self._shown: dict[str, None] = {}
         self._sockets: tuple[str, ...] | None = None
         self._folders: Mapping[str, int] = {}
-        self._next_look = 0.0
+        self._next_scan = 0.0
         self._uncovered: tuple[str, ...] | None = None
         self._outdated = False
         self._young: set[str] = set()
         self._for_git: tuple[tuple[str, ...], Runner] | None = None
-        """The secrets that git tracks, and the launcher that does not cover them."""
+        """The secrets that git tracks, with the launcher that does not cover them."""
         self._record: Record | None = None
         self._warning = ""
         self._used = 0.0
@@ -96,7 +96,7 @@ class Shells:
 
     @property
     def private_dir(self) -> str:
-        """A folder of the session's own for temporary files, gone when it closes."""
+        """The session's folder for temporary files, removed when it closes."""
         if self._private is None:
             clear_abandoned()
             self._private = PrivateFolder.make()
@@ -104,7 +104,7 @@ class Shells:
 
     @property
     def git_settings(self) -> Mapping[str, str]:
-        """Settings of git that commands need beside the user's: by which a covered file is not taken for changed."""
+        """Settings that make git compare by size and time, so that it takes covered files for unchanged."""
         return BY_SIZE_AND_TIME if self._tracked else {}
 
     def environment(self, call_id: str) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Shells:
         return {**seen, **own, **self.session.environment}
 
     def output_file(self, name: str) -> str | None:
-        """Return where the whole of a long output goes."""
+        """Return the path for the full text of a long output; None if it cannot be written."""
         base = self.session.state_dir or self.private_dir
         try:
             folder = locations.private_dir(os.path.join(base, "output"))
@@ -130,7 +130,7 @@ class Shells:
         return os.path.join(folder, name)
 
     async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
-        """Return the shell that remembers directory and variables, and what is to be said when it is a new one."""
+        """Return the persistent shell, and a note for the model if it is a new one."""
         from surehand.commands.persistent_shell import ShellWithMemory  # lazy: persistent_shell, 85 ms
 
         launcher, note = await self.launcher(), ""
@@ -146,16 +146,16 @@ class Shells:
         return self._memory, note
 
     def alters(self, names: Iterable[str], cwd: str, text: str) -> str:
-        """Say why commands of these names may be others than they seem in the shell with memory, as it stands."""
+        """Say why these names may mean something else in the persistent shell (aliases, functions, PATH)."""
         if self._memory is None or not self._memory.alive:
             return ""
         return self._memory.memory.alters(names, cwd, os.environ.get("PATH") or DEFAULT_PATH, text)
 
     def show(self, paths: Iterable[str]) -> None:
-        """Let commands read paths outside the workspace from now on: those of a call that was permitted.
+        """Let commands read paths outside the workspace from now on, for a call that was permitted to.
 
-        A launcher that hides one of them is replaced before the next command. Secrets stay covered. A path whose name
-        lies in the workspace is not followed out of it: it may have been swapped for a link since it was judged.
+        If the current launcher hides one of them, the next command starts another. Secrets stay covered. A path in the
+        workspace is not followed out of it: it may have been replaced by a link since it was judged.
         """
         outside = [path for path in map(os.path.normpath, paths) if not inside(path, self.session.roots)]
         real = dict.fromkeys(os.path.realpath(path) for path in outside if os.path.exists(path))
@@ -169,20 +169,20 @@ class Shells:
                 self._outdated = True
 
     def list_uncovered(self) -> tuple[str, ...]:
-        """Return the secrets in the workspace that commands could read: none where mounts cover them."""
+        """Return the secrets in the workspace that commands could read, because no mounts cover them."""
         abilities = protocol.abilities()
         if self.session.settings.sandbox.mode == "off" or abilities.private_view or not abilities.enough:
             return ()
         now = time.monotonic()
-        if self._uncovered is None or (now >= self._next_look and not unchanged(self._folders)):
-            self._next_look = now + LOOK_S
+        if self._uncovered is None or (now >= self._next_scan and not unchanged(self._folders)):
+            self._next_scan = now + SCAN_S
             profile = self.closed_profile(private_view=False)
             self._folders = profile.folders
             self._uncovered = tuple(path for path in profile.masked if inside(path, profile.writable))
         return self._uncovered
 
     def stand_in(self, cwd: str) -> None:
-        """Raise ToolFailure where a command's directory is gone; the session goes back to the nearest that is there."""
+        """Raise ToolFailure if a command's directory is gone; the session then moves to the nearest one that exists."""
         if _is_folder(cwd) or not _is_folder(self.session.workspace):
             return  # a missing workspace is reported when its launcher starts
         back = cwd
@@ -199,9 +199,9 @@ class Shells:
         )
 
     async def dry_run_launcher(self) -> Runner | None:
-        """Return a launcher for trying commands: contained and without network whatever the session allows.
+        """Return a launcher for dry runs: contained and without network, whatever the session allows.
 
-        None where commands cannot have a private view; a dry run then needs a launcher of its own.
+        None where commands cannot have a private view: a dry run then needs a launcher of its own.
         """
         current = await self.launcher()
         if current.profile.private_view and not current.profile.network:
@@ -224,11 +224,11 @@ class Shells:
             return self._dry_run_runner
 
     def dry_run_folder(self, name: str) -> str:
-        """Return where the copy of a dry run goes; no command can reach it by that name."""
+        """Return the folder for the copy of a dry run, which is hidden from commands."""
         return os.path.join(self.private_dir, DRY_RUNS, name)
 
     def change_log(self, who: Author, profile: SandboxProfile) -> str:
-        """Return a new folder for what a command's files held before; raise ToolFailure where none can be made."""
+        """Return a new folder for a command's change log; raise ToolFailure if it cannot be made."""
         from surehand.history import change_logs  # lazy: change_logs, 2 ms
 
         base = os.path.join(self.session.state_dir or self.private_dir, "journals")
@@ -240,7 +240,7 @@ class Shells:
         return folder
 
     def finish_change_log(self, folder: str) -> None:
-        """Remove a command's change_log, whose changes are in the history, or keep its folder for the next command."""
+        """Remove a change log that is in the history, or keep its folder for the next command."""
         from surehand.history import change_logs  # lazy: change_logs, 2 ms
 
         lock = self._change_logs.pop(folder, None)
@@ -254,14 +254,14 @@ class Shells:
             os.close(lock)
 
     def release_change_log(self, folder: str) -> None:
-        """Release a command's change log; what is still in it is recorded by the next look at the history."""
+        """Unlock a command's change log; what is still in it is recovered when the history is opened next."""
         if (lock := self._change_logs.pop(folder, None)) is not None:
             os.close(lock)
 
     async def launcher(self) -> Runner:
-        """Return the launcher, started when it must be."""
-        self._put_off_rest()
-        await self._look_deeper()
+        """Return the session's launcher; start one if there is none, or if it no longer fits."""
+        self._note_use()
+        await self._scan_for_secrets()
         current = self._launcher
         if current is not None and not current.closed and self._fits():
             return current
@@ -274,9 +274,9 @@ class Shells:
             return self._launcher
 
     async def server_launcher(self) -> tuple[Runner, str] | None:
-        """Return a launcher for servers that a project names, and the cache they may write; None: nothing contains.
+        """Return a launcher for servers that a project names, and the cache they may write; None without a sandbox.
 
-        They have the machine's network: a server is there to reach something.
+        Servers have the machine's network.
         """
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
@@ -287,10 +287,10 @@ class Shells:
         return launcher, cache
 
     async def tool_launcher(self, shown: Sequence[str], *, network: bool) -> Runner | None:
-        """Return a launcher for tools in processes of their own, which can read `shown`; None: nothing contains."""
+        """Return a launcher for tools in processes of their own, which can read `shown`; None without a sandbox."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return None
-        self._put_off_rest()
+        self._note_use()
         key = (*shown, network)
         async with self._starting:
             known = self._for_tools.get(key)
@@ -304,21 +304,21 @@ class Shells:
             self._for_tools[key] = launcher
             return launcher
 
-    def _put_off_rest(self) -> None:
-        """Have the launchers ended once nothing has run for a while: a client that only listens costs no process."""
+    def _note_use(self) -> None:
+        """Restart the time after which idle launchers are ended: an idle session has no processes."""
         self._used = time.monotonic()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(REST_S, self._rest)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._end_if_idle)
 
-    def _rest(self) -> None:
+    def _end_if_idle(self) -> None:
         self._timer = None
         own_git = self._for_git and self._for_git[1]
         own = (self._launcher, self._dry_run_runner, own_git, *self._for_tools.values(), *self._retired)
         known = [each for each in own if each is not None]
         if any(each.busy for each in known) or (self._memory is not None and self._memory.alive):
-            self._put_off_rest()
-        elif (left_s := self._used + REST_S - time.monotonic()) > 0:
-            self._timer = asyncio.get_running_loop().call_later(left_s, self._rest)
+            self._note_use()
+        elif (left_s := self._used + IDLE_S - time.monotonic()) > 0:
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._end_if_idle)
         else:
             self._launcher = self._dry_run_runner = self._for_git = None
             self._retired, self._for_tools = [], {}
@@ -328,13 +328,13 @@ class Shells:
             self._ending = asyncio.get_running_loop().create_task(_close_all(known))
 
     async def _close_idle(self) -> None:
-        """End launchers that were replaced, once their last command is done."""
+        """Close replaced launchers whose last command has ended."""
         for launcher in [each for each in self._retired if not each.busy]:
             self._retired.remove(launcher)
             await launcher.close()
 
     def _fits(self) -> bool:
-        """A secret that came to lie in the workspace since must be covered too, and one that was replaced again."""
+        """Whether the launcher still covers what it must: no new secrets at the top, none replaced, no other roots."""
         launcher = self._launcher
         if launcher is None or not launcher.profile.private_view:
             return launcher is None or (launcher.profile.holds() and not self._outdated)
@@ -343,15 +343,16 @@ class Shells:
         known = not self._outdated and secrets_at_top(self.session.roots) <= self._secrets
         return known and launcher.profile.holds() and _sizes_and_times(self._tracked) == self._tracked
 
-    async def _look_deeper(self) -> None:
-        """Look for new secrets further down too: only now and then, and when some folder has changed."""
+    async def _scan_for_secrets(self) -> None:
+        """Look for new secrets below the top of the workspace, at most every `SCAN_S`, if a folder has changed."""
         launcher, now = self._launcher, time.monotonic()
-        if launcher is None or not launcher.profile.private_view or now < self._next_look:
+        if launcher is None or not launcher.profile.private_view or now < self._next_scan:
             return
-        self._next_look = now + LOOK_S
-        await asyncio.to_thread(self._compare, launcher.profile)
+        self._next_scan = now + SCAN_S
+        await asyncio.to_thread(self._compare_profile, launcher.profile)
 
-    def _compare(self, profile: SandboxProfile) -> None:
+    def _compare_profile(self, profile: SandboxProfile) -> None:
+        """Mark the launcher as outdated if a profile made now would cover more than its own."""
         if unchanged(self._folders):
             return
         fresh = self.closed_profile(private_view=True)
@@ -367,13 +368,13 @@ class Shells:
         self._outdated = self._outdated or not same
 
     def touched_repositories(self, paths: Iterable[str], profile: SandboxProfile) -> list[str]:
-        """Return the folders of git that a command touched by changing `paths`; its new ones are kept from then on.
+        """Return the git directories that a command touched by changing `paths`; new ones are protected from then on.
 
-        `profile` is what the command was held to.
+        `profile` is the one the command ran under.
         """
         found = git_dirs_touched(paths, profile.roots)
-        if whole := {path for path in found if path not in profile.pinned and is_set_up(path)}:
-            self._young |= whole
+        if new := {path for path in found if path not in profile.pinned and is_set_up(path)}:
+            self._young |= new
             self._outdated = True
         return found
 
@@ -394,24 +395,24 @@ class Shells:
             launcher = await self._launch_open()
         self._folders, self._outdated = launcher.profile.folders, False
         self._tracked = _sizes_and_times(self._find_tracked(launcher.profile))
-        self._note(launcher)
+        self._record_processes(launcher)
         if weaker := describe_weakness(launcher):
             self._warning = weaker
             self.session.emit("note", message=weaker)
         return launcher
 
     def _find_tracked(self, profile: SandboxProfile) -> tuple[str, ...]:
-        """Return the covered files that git tracks; the index is read only where a secret lies in the workspace."""
+        """Return the covered files that git tracks; reads the index only if there is a secret in the workspace."""
         mine = [path for path in profile.masked if inside(path, profile.roots)] if profile.private_view else []
         return tracked_secrets(self.session.workspace, mine, profile.instead) if mine else ()
 
     def take_warning(self) -> str:
-        """Return the warning about the sandbox, once in a session."""
-        said, self._warning = self._warning, ""
-        return said
+        """Return the warning about a weak sandbox, the first time only."""
+        warning, self._warning = self._warning, ""
+        return warning
 
     async def _start_contained(self) -> Runner | None:
-        """Start a contained launcher with all the system can; None when that is not enough."""
+        """Start a launcher with all containment the system has; None if that is not enough."""
         abilities = protocol.abilities()
         if abilities.private_view:
             try:
@@ -429,11 +430,11 @@ class Shells:
             raise ToolFailure(f"commands cannot run here: {failure}", code="tool_unavailable") from failure
 
     async def _launch_open(self) -> Runner:
-        """Start what runs commands as the user, uncontained."""
+        """Start a runner without containment."""
         return await protocol.start_open(open_profile(self.session.workspace, self.session.roots[1:], self.private_dir))
 
     async def launcher_for(self, commands: Sequence[Sequence[str]]) -> Runner:
-        """Return the launcher for a line of git commands: one that covers no file git tracks, where they print none."""
+        """Return the launcher for a line of git commands: if they print no file, one that covers no tracked file."""
         current, session = await self.launcher(), self.session
         if not current.profile.private_view or not (
             secrets := tracked_secrets(session.workspace, current.profile.masked, current.profile.instead)
@@ -450,7 +451,7 @@ class Shells:
             return self._for_git[1]
 
     async def git_launcher(self, also: Sequence[str] = ()) -> Runner:
-        """Return a launcher of the caller's own for git, which may write in further folders."""
+        """Start a launcher for git that may also write in the folders `also`; the caller closes it."""
         if self.session.settings.sandbox.mode == "off" or not protocol.available():
             return await self._launch_open()
         return await self._launch(self.closed_profile(private_view=protocol.abilities().private_view, also=also))
@@ -458,7 +459,7 @@ class Shells:
     def closed_profile(
         self, *, private_view: bool, also: Sequence[str] = (), uncovered: Sequence[str] = (), shown: Sequence[str] = ()
     ) -> SandboxProfile:
-        """Return what is enforced on commands as things lie now; `also` may be written in, too, and `shown` be read."""
+        """Return the profile of commands started now; `also` are more writable folders, `shown` more readable ones."""
         session = self.session
         if not os.path.isdir(session.workspace):
             raise workspace_failure(session.workspace)
@@ -479,12 +480,12 @@ class Shells:
             uncovered=uncovered,
         )
         hidden = tuple(os.path.join(self.private_dir, name) for name in (DRY_RUNS, GIT_INFO))
-        return replace_values(profile, sockets=self._foreign(profile.sockets), hidden=hidden)
+        return replace_values(profile, sockets=self._filter_sockets(profile.sockets), hidden=hidden)
 
-    def _foreign(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
-        """Leave out sockets of the session's own servers: in the machine's network they cannot be told from others'.
+    def _filter_sockets(self, sockets: tuple[str, ...]) -> tuple[str, ...]:
+        """With the machine's network, leave out sockets that were made in the workspace since the session began.
 
-        There, those in the workspace count that were there when the session began.
+        They are taken for those of the session's own servers.
         """
         if self._sockets is None:
             self._sockets = sockets
@@ -492,8 +493,8 @@ class Shells:
             return sockets
         return tuple(each for each in sockets if each in self._sockets or not inside(each, self.session.roots))
 
-    def _note(self, launcher: Runner) -> None:
-        """Write down which processes belong to whom, for `surehand ps` and `surehand reap`."""
+    def _record_processes(self, launcher: Runner) -> None:
+        """Record the launcher as this session's, for `surehand ps` and `surehand reap`."""
         if self._record is not None:
             self._record.remove()
         if self.session.state_dir is not None and launcher.pid:
@@ -501,7 +502,7 @@ class Shells:
             self._record = Record.write(self.session.id, self.session.workspace, launcher.pid, self.private_dir)
 
     async def close(self) -> None:
-        """End every command and take the private temp away."""
+        """End every command, and remove the private temp."""
         if self._timer is not None:
             self._timer.cancel()
         if self._ending is not None:
@@ -535,7 +536,7 @@ class Shells:
 
 
 def _sizes_and_times(paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of each file that is there."""
+    """Return size and mtime of each file that exists."""
     found: dict[str, tuple[int, int]] = {}
     for path in paths:
         try:
@@ -580,7 +581,7 @@ def in_force(launcher: Runner) -> dict[str, Any]:
 
 
 def describe_weakness(launcher: Runner) -> str:
-    """Say that a sandbox is weaker than the system seemed to allow, because its mounts could not be laid out."""
+    """Say how a sandbox is weaker than the system seemed to allow, because its namespaces could not be set up."""
     able = protocol.abilities()
     if not able.failed or launcher.profile.private_view or launcher.kind == "none":
         return ""
@@ -590,7 +591,7 @@ def describe_weakness(launcher: Runner) -> str:
 
 
 def sandbox_missing(settings: SandboxSettings) -> str:
-    """Return why a preferred sandbox is not to be had here, or an empty text."""
+    """Return why a preferred sandbox is not available here, or an empty text."""
     if settings.mode != "preferred" or protocol.available():
         return ""
     return f"no sandbox here: {protocol.abilities().why_not}"
