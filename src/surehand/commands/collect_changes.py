@@ -1,4 +1,4 @@
-"""Collect changes of files that a program made: revert those that no program may make, record the others."""
+"""Collect changes that a program made to files: revert the forbidden ones, record the others in the history."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ KEPT_HINT: Final = (
 
 
 def put_back_message(who: str, paths: Sequence[str]) -> str:
-    """Say that something changed what it may not."""
+    """Format the message that forbidden changes were reverted."""
     listed = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
     return f"{who} changed what no command may, and that is as it was again: {listed}"
 
 
 @frozen
 class ChangeCollector:
-    """Collects what one program changed, by its profile and change log; `before`: what stood there already."""
+    """Collects what one program changed; `before` are the forbidden paths that existed already."""
 
     tool: str
     description: str
@@ -49,7 +49,7 @@ class ChangeCollector:
     change_log: str | None
 
     async def collect(self, ctx: ToolContext, ended: Ended | None) -> Recorded | None:
-        """Revert what it may not change, record the rest in the history; return None if it changed nothing."""
+        """Revert forbidden changes, record the rest in the history; return None if nothing changed."""
         if self.change_log is None:
             return _add_put_back(
                 None, revert_leftovers(ctx.session, self.profile, self.before, ended and ended.change_log)
@@ -61,7 +61,7 @@ class ChangeCollector:
         return recorded
 
     def _collect_log(self, ctx: ToolContext, folder: str, ended: Ended | None) -> Recorded | None:
-        """Collect from the change log that the launcher's supervisor wrote."""
+        """Collect from the change log that the supervisor wrote."""
         from surehand.history.change_logs import ChangeLog  # lazy: change_logs, 2 ms
 
         try:
@@ -72,7 +72,7 @@ class ChangeCollector:
             ctx.session.keep(SHELLS).release_change_log(folder)
 
     def _record_log(self, ctx: ToolContext, log: ChangeLog, ended: Ended | None) -> Recorded | None:
-        """Record the changes in the history; a failure is only noted, or the program's answer would be lost."""
+        """Record the changes in the history; a failure is noted in the result, to keep the program's output."""
         facts = ended.change_log if ended is not None else None
         if facts is not None and not facts["count"]:
             ctx.session.keep(SHELLS).finish_change_log(log.folder)
@@ -95,18 +95,18 @@ class ChangeCollector:
                 back = put_back(log, forbidden)
             if facts is not None and facts["threads"]:
                 lost = "; ".join(filter(None, (lost, changed_unrecorded(log, self.profile.roots))))
-            # Without a word of its supervisor, which was killed, the list it wrote as it went says what was changed.
+            # No facts: the supervisor was killed, but its list has every change up to then.
             note = "" if facts is not None else INTERRUPTED
             who = replace_values(Author.of(ctx, self.tool, self.description), note=note)
             history, progress = ctx.session.keep(HISTORY), _make_progress(ctx)
             try:
                 recorded = record(history, log, who, lost, progress)
-            except (ToolFailure, OSError):  # one that passes must not cost the undo; a full disk has room set aside
+            except (ToolFailure, OSError):  # a passing error must not cost the undo; a full disk has a reserve
                 log.free_reserve()
                 recorded = find_recorded(history, log, who) or record(history, log, who, lost, progress)
             ctx.session.keep(SHELLS).finish_change_log(log.folder)
         except (ToolFailure, OSError) as problem:
-            # The change log has the only copy of the old contents: it stays, and the next look at the history reads it.
+            # The change log has the only copy of the old contents: it stays, and is recovered with the next undo.
             gaps, all_of_it = (f"; {lost}", "What else it") if lost else ("", "What it")
             return Recorded(
                 "", (), f"{problem}{gaps}. {all_of_it} changed is kept, and is brought in with the next undo", back
@@ -121,16 +121,16 @@ def revert_leftovers(
     facts: Mapping[str, Any] | None,
     log: ChangeLog | None = None,
 ) -> tuple[str, ...]:
-    """Remove what a program made where nothing may be, and what its repositories would run as the user; return it.
+    """Remove what a program created on forbidden paths, and what git would run as the user; return the paths.
 
-    These are hooks, settings, links to others, and lines of rebases that were not there `before`. `facts` is what its
-    supervisor says of its change log. Where that may not be all (a thread can change the path of a call after the
-    supervisor's look), what came to lie in any repository since the log began counts too.
+    The latter are hooks, settings, links to other repositories and lines of rebases that were not there `before`.
+    `facts` is the supervisor's report on the change log. If that may be incomplete (a thread can change a path after
+    the supervisor has read it), all repositories are searched for what has changed since the log began.
     """
     absent = (path for path in profile.forbidden if path not in before)
     made = trespasses(path for path in absent if log is None or not inside(path, profile.roots))
     if not profile.contained or (log is None and protocol.abilities().seccomp):
-        return tuple(made)  # not contained, or it only looked
+        return tuple(made)  # not contained, or read-only
     shells = session.keep(SHELLS)
     if log is None:
         return (*made, *take_out(shells.touched_repositories(git_paths(profile.roots), profile), profile, before))
@@ -143,7 +143,7 @@ def revert_leftovers(
 
 
 def find_forbidden(session: Session, profile: SandboxProfile) -> Callable[[str], bool] | None:
-    """Return a test for paths that no program may change; None if it may change all it reaches."""
+    """Return a predicate for paths that no program may change; None if there are none."""
     kept, paths = session.keeps_as_is, profile.refused
     if not paths:
         return kept
@@ -160,7 +160,7 @@ def _make_progress(ctx: ToolContext) -> Callable[[int, int], None]:
             if ctx.loop is not None:
                 ctx.loop.call_soon_threadsafe(send)
         except RuntimeError:
-            pass  # the loop has ended; the recording goes on
+            pass  # the loop is closed; the recording goes on
 
     return report
 

@@ -1,15 +1,15 @@
-"""Dry runs of commands: on layers, on a copy put in the workspace's place, or on a copy beside it; then applied or not.
+"""Dry runs of commands: on an overlay, on a copy mounted over the workspace, or on a copy beside it.
 
     scratch = await prepare_scratch(shells, name)
     ended = await scratch.run(command, stdout.feed, stderr.feed, timeout_s)
     found = scratch.copy.differences()
     await scratch.discard()
 
-Layers and a copy in its place need namespaces; full paths lead to them too. With Landlock alone the copy lies beside
-the workspace, which cannot be written then; what Landlock does not see of that (modes) is put back. Where nothing
-would keep a command off the workspace, there is no dry run.
+The first two need namespaces; absolute paths lead to the copy. With Landlock alone the copy is beside the workspace,
+which is not writable then; changes that Landlock does not prevent (modes) are reverted. Where nothing can keep a
+command off the workspace, there is no dry run.
 
-What is applied is exactly what was shown, whole or not at all, and undone like any edit.
+Applying makes exactly the changes that were shown, all or none, and can be undone like any edit.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _HINT: Final = "Without a dry run, `surehand policy check` says which files and 
 
 
 class Scratch:
-    """A copy, and the launcher that keeps commands in it."""
+    """A copy of the workspace, and the launcher that confines commands to it."""
 
     def __init__(self, copy: Layers | TreeCopy, launcher: Runner, own: PrivateFolder | None = None) -> None:
         self.copy = copy
         self.launcher = launcher
         self._own = own
         self.put_back: tuple[str, ...] = ()
-        """What the command had changed in the workspace itself, and what is as it was again."""
+        """What the command changed in the workspace itself, and what was reverted."""
 
     @property
     def beside(self) -> bool:
-        """Whether the copy lies beside the workspace, where full paths do not lead."""
+        """Whether the copy is beside the workspace, so that absolute paths lead to the workspace itself."""
         return self._own is not None
 
     @property
@@ -80,7 +80,7 @@ class Scratch:
             await asyncio.shield(asyncio.to_thread(self._put_back, change_log, run.ended))
 
     def _put_back(self, change_log: str, ended: Ended | None) -> None:
-        """Landlock knows nothing of modes: what a full path led to in the workspace becomes as it was."""
+        """Revert changes of the workspace that Landlock does not prevent: modes, by absolute paths."""
         try:
             if ended is not None and ended.change_log is not None and ended.change_log["count"]:
                 self.put_back = put_back(ChangeLog(change_log), lambda path: not inside(path, [self.copy.folder]))
@@ -88,7 +88,7 @@ class Scratch:
             remove_tree(change_log)
 
     async def discard(self) -> None:
-        """Take the copy away."""
+        """Delete the copy, and close a launcher of its own."""
         await asyncio.to_thread(self.copy.discard)
         if self._own is not None:
             await self.launcher.close()
@@ -96,7 +96,7 @@ class Scratch:
 
 
 async def prepare_scratch(shells: Shells, name: str) -> Scratch:
-    """Return the best scratch copy there is for a dry run; raise ToolFailure where there is none."""
+    """Make the best kind of copy for a dry run that is possible here; raise ToolFailure if none is."""
     launcher = await shells.dry_run_launcher()
     folder = shells.dry_run_folder(name)
     workspace = launcher.profile.workspace if launcher else _real(shells.session.workspace)
@@ -113,7 +113,7 @@ async def prepare_scratch(shells: Shells, name: str) -> Scratch:
             code="tool_unavailable",
             hint=_HINT,
         )
-    # Not in the session's private temp, where its commands write: with Landlock alone nothing in that can be hidden.
+    # Not in the session's private temp: its commands can write there, and Landlock alone can hide nothing in it.
     own = PrivateFolder.make()
     try:
         copy = await _copy_workspace(os.path.join(own.path, DRY_RUNS, name), workspace)
@@ -124,7 +124,7 @@ async def prepare_scratch(shells: Shells, name: str) -> Scratch:
 
 
 def _beside(command: Command, copy: TreeCopy) -> Command:
-    """Return the command as it starts in a copy beside the workspace."""
+    """Return the command with its directory and TMPDIR moved into a copy beside the workspace."""
     cwd = _real(command.cwd)
     if inside(cwd, [copy.workspace]):
         cwd = os.path.normpath(os.path.join(copy.copy, os.path.relpath(cwd, copy.workspace)))
@@ -136,13 +136,13 @@ def _real(path: str) -> str:
 
 
 def _others(launcher: Runner) -> list[str]:
-    """Return what commands may write beside the workspace and their private temp."""
+    """Return what commands may write besides the workspace and their private temp."""
     profile = launcher.profile
     return [path for path in profile.writable if path != profile.workspace and not inside(path, [profile.private_dir])]
 
 
 async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = ()) -> TreeCopy:
-    """Copy the workspace in a thread, which ends soon when nobody waits for it any more."""
+    """Copy the workspace in a thread, which stops when this is cancelled."""
     stop = threading.Event()
     work = asyncio.ensure_future(
         asyncio.to_thread(TreeCopy.make, folder, workspace, frozen=frozen, stopped=stop.is_set)
@@ -158,7 +158,7 @@ async def _copy_workspace(folder: str, workspace: str, frozen: Sequence[str] = (
 
 
 async def _start_confined(shells: Shells, copy: TreeCopy) -> Runner:
-    """Start a launcher whose commands may write the copy and nothing else."""
+    """Start a launcher whose commands may write only in the copy."""
     profile = replace_values(shells.closed_profile(private_view=False), writable=(copy.copy, copy.temp), network=False)
     try:
         return await protocol.choose().start(profile)
@@ -169,22 +169,22 @@ async def _start_confined(shells: Shells, copy: TreeCopy) -> Runner:
 
 
 def never_ran(ended: Ended) -> str:
-    """Return why the system could not lay a copy over the workspace, or an empty text."""
+    """Return why the overlay could not be mounted, so that the command never ran; else an empty text."""
     return ended.stopped.removeprefix(NO_LAYER) if ended.stopped.startswith(NO_LAYER) else ""
 
 
 MOST_PATHS: Final = 100_000
 MOST_BYTES: Final = 1 << 30
-"""The most a dry run may change and still be applied: what is changed or deleted goes into the history first."""
-_REMEMBERED: Final = 16 * 1024 * 1024
+"""The largest dry run that can be applied: old contents have to be saved in the history first."""
+_REMEMBERED_BYTES: Final = 16 * 1024 * 1024
 
 _KINDS: Final = {"file": "file", "symlink": "symlink", "directory": "directory"}
 
 
 def remember(differences: Sequence[Difference]) -> dict[str, bytes]:
-    """Return what small files hold that a dry run would change, by digest: to show what somebody changed since."""
+    """Return the contents of small files that a dry run would change, by digest, to show later changes by others."""
     kept: dict[str, bytes] = {}
-    room = _REMEMBERED
+    room = _REMEMBERED_BYTES
     for each in differences:
         side = each.before
         if side.kind != "file" or not side.digest or side.size > min(room, DIFF_BYTES):
@@ -200,7 +200,7 @@ def remember(differences: Sequence[Difference]) -> dict[str, bytes]:
 
 
 class Applying:
-    """What is to be applied, beneath which roots, and what of it goes into the history."""
+    """Applies the differences of a dry run below `roots`, recording those below `recorded` in the history."""
 
     def __init__(
         self,
@@ -219,8 +219,8 @@ class Applying:
         self._after = {each.after.digest: each.after for each in differences if each.after.digest}
 
     def apply(self, history: History, who: Author) -> Recorded:
-        """Make the differences real and write them down; raise ToolFailure, with nothing changed, where one cannot."""
-        self._refuse_what_cannot_be_kept()
+        """Apply and record the differences; raise ToolFailure, with nothing changed, if one of them cannot be."""
+        self._refuse_unrecordable()
         changes = [FileChange(each.place, _state(each.before), _state(each.after)) for each in self.differences]
         steps = Steps(
             history,
@@ -236,10 +236,10 @@ class Applying:
         return Recorded(done.change_id, tuple(files), done.trouble)
 
     def _is_recorded(self, change: FileChange) -> bool:
-        # What git keeps for itself is git's to take back.
+        # Changes inside .git are undone by git's own means.
         return inside(change.path, self._recorded) and "/.git/" not in f"{change.path}/"
 
-    def _refuse_what_cannot_be_kept(self) -> None:
+    def _refuse_unrecordable(self) -> None:
         reasons: dict[str, Callable[[Difference], bool]] = {
             "no command may change it": lambda each: self._forbidden(each.place),
             "it is not a file, link or folder": lambda each: "other" in (each.before.kind, each.after.kind),
@@ -268,7 +268,7 @@ class Applying:
         return content
 
     def _keep_new(self, history: History, changes: Sequence[FileChange]) -> None:
-        """Keep new contents for a redo, and for finishing what a crash cuts off, as far as there is room."""
+        """Save new contents, within the limit, for a redo and to finish an apply that a crash interrupts."""
         room = KEPT_TOTAL
         for each in changes:
             after = each.after or ABSENT
@@ -277,7 +277,7 @@ class Applying:
                 room -= after.size
 
     def _check(self, steps: Steps) -> None:
-        """Raise ToolFailure, with a diff, when a path was changed by somebody else since the dry run began."""
+        """Raise ToolFailure, with a diff, if anybody else has changed a path since the dry run began."""
         during = [each for each in self.differences if each.disturbed]
         since = [each for each in steps.standing() if each.changed or _other_mode(each)]
         added = self._find_added()
@@ -294,7 +294,7 @@ class Applying:
         )
 
     def _find_added(self) -> list[str]:
-        """Return what came to stand in folders that would go."""
+        """Return what was added since to folders that would be deleted."""
         known = {each.place for each in self.differences}
         found: list[str] = []
         for each in self.differences:
@@ -307,7 +307,7 @@ class Applying:
 
 
 def _other_mode(each: Standing) -> bool:
-    """Tell whether somebody changed the mode of what the dry run changes too."""
+    """Tell whether somebody else changed the mode of a path that the dry run changes."""
     wanted = each.step.after or ABSENT
     return each.now.kind == each.step.before.kind != "symlink" and each.now.mode not in (
         each.step.before.mode,
@@ -325,7 +325,7 @@ def _state(side: Side) -> FileState:
 
 
 def _data(side: Side) -> bytes | memoryview:
-    """Return a content of the copy; a large one is mapped, not read."""
+    """Return a content of the copy; a large one is memory-mapped."""
     if side.kind == "symlink":
         return os.fsencode(os.readlink(side.at))
     if side.size <= DIFF_BYTES:

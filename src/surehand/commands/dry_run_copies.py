@@ -1,15 +1,14 @@
-"""Copies of the workspace for dry runs, by copy-on-write layers or file by file, and how they differ from it then.
+"""Copies of the workspace for dry runs, by overlays or file by file, and their differences from the workspace.
 
-    layers = Layers.make(folder, workspace)         # where the layers live, what they lie over
+    layers = Layers.make(folder, workspace)         # where the overlay's folders are, what it is mounted on
     ... run the command with `overlay=layers.wire` ...
     found = layers.differences()                   # created, changed, deleted, mode, links
     layers.discard()
 
-A layer holds only what the command wrote; a file it removed is there as a mark (a character device 0:0).
+The upper folder of an overlay holds what the command wrote; a deleted file is a whiteout (a character device 0:0).
 
-Where the system has no layers there is a whole copy: files are shared with the original until one is written (a
-reflink) where the file system can, plain bytes otherwise, and bounded either way. What the command changed is found by
-the status of every copied file, whose time of change no command can set back.
+Without overlays there is a full copy, bounded in size: reflinks where the file system has them, plain bytes otherwise.
+What the command changed is found by the status of each copied file, whose ctime no command can set back.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ COPY_BYTES: Final = 1 << 30
 
 @frozen
 class Side:
-    """What stands at a path before or after; `at` is where its content can be read."""
+    """What is at a path before or after; `at` is where its content can be read."""
 
     kind: Kind
     mode: int = 0
@@ -52,7 +51,7 @@ class Side:
     at: str = ""
 
     def same(self, other: Side) -> bool:
-        """Say whether both are alike: kind, mode, owner and content."""
+        """Tell whether kind, mode, owner and content are equal."""
         if self.kind != other.kind:
             return False
         modes = self.kind in ("symlink", "absent") or (self.mode, self.owner) == (other.mode, other.owner)
@@ -64,7 +63,7 @@ ABSENT: Final = Side("absent")
 
 @frozen
 class Difference:
-    """One path the command changed: its name as people see it, and where it is."""
+    """One path the command changed: `path` as shown to people, `place` its absolute path."""
 
     path: str
     place: str
@@ -102,7 +101,7 @@ class Difference:
         return shown
 
     def diff(self) -> str:
-        """Return the difference as a diff; of what is no text only a line that says so."""
+        """Return the difference as a diff; for anything but text, a line that says what changed."""
         if self.action == "mode changed":
             return f"mode changed {self.path}: mode {self.before.mode:o} -> {self.after.mode:o}\n"
         if self.action == "owner changed":
@@ -122,7 +121,7 @@ class Difference:
         return shown + self._mode()
 
     def _mode(self) -> str:
-        """Return a line on the mode where it changed too, or where what is created can be executed."""
+        """Return a line on a changed mode, or on a created file that is executable."""
         if self.both and self.before.mode != self.after.mode:
             return f"mode changed {self.path}: mode {self.before.mode:o} -> {self.after.mode:o}\n"
         created = self.before.kind == "absent" and self.after.kind == "file" and self.after.mode & 0o111
@@ -146,10 +145,10 @@ def render(differences: list[Difference]) -> str:
 
 
 def look(path: str, modes: Mapping[str, int] | None = None) -> Side:
-    """Return what stands at a path, no link followed; `modes` are those of files that were opened up since."""
+    """Return what is at a path, without following links; `modes` are those that `open_up` has changed."""
     try:
         status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):  # any other error is no proof that nothing stands there
+    except (FileNotFoundError, NotADirectoryError):  # any other error does not mean that nothing is there
         return ABSENT
     mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
     mode = modes.get(path, mode) if modes else mode
@@ -167,7 +166,7 @@ def look(path: str, modes: Mapping[str, int] | None = None) -> Side:
 
 
 def open_up(folder: str) -> dict[str, int]:
-    """Let us enter and read all of a tree that is ours, whatever the command made its modes; return what those were."""
+    """Make all of our own tree readable, whatever modes the command has set; return path → former mode."""
     modes: dict[str, int] = {}
     waiting = [folder]
     while waiting:
@@ -185,7 +184,7 @@ def open_up(folder: str) -> dict[str, int]:
 
 
 def read_bytes(path: str) -> bytes:
-    """Return the bytes of a file, no link followed."""
+    """Read a file, without following links."""
     with open(_open_for_reading(path), "rb") as file:
         return file.read()
 
@@ -203,7 +202,7 @@ def _digest(path: str) -> str:
 
 
 def _text(side: Side) -> str | None:
-    """Return the text of a file, nothing for one that is absent, None for what is no text or too large."""
+    """Return the text of a file; empty if there is no file, None if it is not text or too large."""
     if side.kind != "file":
         return ""
     try:
@@ -217,7 +216,7 @@ def _text(side: Side) -> str | None:
 
 @frozen
 class Layer:
-    """One folder and the layer over it."""
+    """One overlay: the lower folder, and its upper and work folders."""
 
     lower: str
     upper: str
@@ -225,7 +224,7 @@ class Layer:
 
     @classmethod
     def make(cls, place: str, lower: str) -> Layer:
-        """Make the folders of a copy-on-write layer."""
+        """Make the upper and work folders of an overlay."""
         layer = cls(lower, os.path.join(place, "upper"), os.path.join(place, "work"))
         for folder in (place, layer.upper, layer.work):
             os.mkdir(folder, 0o700)
@@ -234,7 +233,7 @@ class Layer:
 
 
 class Layers:
-    """The layers of one dry run, and what a command left in them."""
+    """The overlays of one dry run, and what the command wrote in them."""
 
     def __init__(self, folder: str, workspace: str, layers: Sequence[Layer], frozen: Sequence[str]) -> None:
         self.folder = folder
@@ -246,9 +245,9 @@ class Layers:
 
     @classmethod
     def make(cls, folder: str, workspace: str, others: Sequence[str] = ()) -> Layers:
-        """Make the folders of a dry run; `others` is what commands may write beside the workspace.
+        """Make the folders of a dry run; `others` are paths that commands may write besides the workspace.
 
-        What cannot have a layer (a file, a folder that holds the layers) cannot be written at all during the dry run.
+        Those that cannot have an overlay (files, folders that hold the overlays) are read-only during the dry run.
         """
         os.mkdir(folder, 0o700)
         make_covers(folder)
@@ -270,7 +269,7 @@ class Layers:
 
     @property
     def wire(self) -> dict[str, Any]:
-        """What the launcher needs to know to mount them."""
+        """What the launcher needs to mount them."""
         folders = [{"lower": each.lower, "upper": each.upper, "work": each.work} for each in self.layers]
         return wire(self.folder, folders, self.frozen)
 
@@ -302,7 +301,7 @@ class Layers:
             yield from self._walk(layer, path)
 
     def _gone_below(self, layer: Layer, folder: str, kept: set[str]) -> Iterator[Difference]:
-        """Everything in a folder of the workspace that the layer hides, except what it has itself."""
+        """Yield what a folder of the workspace holds and the overlay hides, except the names in `kept`."""
         below = os.path.join(layer.lower, folder)
         if os.path.islink(below) or not os.path.isdir(below):
             return
@@ -318,23 +317,23 @@ class Layers:
         return Difference(shown, place, look(place), after, disturbed(place, self.began))
 
     def discard(self) -> None:
-        """Take the layers away."""
+        """Delete the overlays' folders."""
         remove_tree(self.folder)
 
 
 def make_covers(folder: str) -> None:
-    """Make what covers secrets during a dry run, as it does outside one."""
+    """Make the files that are mounted over secrets during a dry run."""
     os.close(os.open(os.path.join(folder, "nothing"), os.O_CREAT | os.O_WRONLY, 0))
     os.mkdir(os.path.join(folder, "nobody"), 0)
 
 
 def wire(folder: str, folders: list[dict[str, str]], frozen: Sequence[str]) -> dict[str, Any]:
-    """Return what the launcher mounts for a dry run; its own folders are out of the command's reach."""
+    """Return what the launcher mounts for a dry run; `hidden`, with all copies, is hidden from the command."""
     return {"folders": folders, "frozen": list(frozen), "covers": folder, "hidden": os.path.dirname(folder)}
 
 
 def disturbed(place: str, began: int) -> bool:
-    """Tell whether something outside was changed after a moment; only root could make its clock say otherwise."""
+    """Tell whether a path was changed after `began`, by its ctime, which only root can falsify."""
     try:
         return os.lstat(place).st_ctime_ns > began
     except (FileNotFoundError, NotADirectoryError):
@@ -342,7 +341,7 @@ def disturbed(place: str, began: int) -> bool:
 
 
 def _opaque(folder: str) -> bool:
-    """Tell whether a folder of the layer hides all of the one below it."""
+    """Tell whether a folder of the overlay hides all of the lower one."""
     try:
         return os.getxattr(folder, "user.overlay.opaque") in (b"y", b"x")
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""The environment a command gets: the user's, without secrets and without what makes a shell do more than told."""
+"""The environment of a command: the user's, without secrets and without variables that make a shell run more."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRET_NAMES: Final = frozenset(
     }
 )
 
-# A part of the name, between underscores or at an end of it: KEYBOARD and TOKENIZERS_PARALLELISM are no secrets.
+# A word of the name, between underscores: KEYBOARD and TOKENIZERS_PARALLELISM are no secrets.
 _SECRET: Final = lazy_pattern(
     r"(?i)(^|_)(api_?keys?|keys?|access_?key|private_?key|[a-z]*tokens?|[a-z]*secrets?|pass|passwd|[a-z]*password"
     r"|passphrase|[a-z]*credentials?|creds?|auth|pat|dsn|cookie)(_|$)|(?i:apikey|password|secret|credential)"
@@ -86,7 +86,7 @@ FIXED_VARIABLES: Final[Mapping[str, str]] = {
     "DEBIAN_FRONTEND": "noninteractive",
     "SUREHAND": "1",
 }
-"""Nobody is there to turn a page, to type a password or to write in an editor: git takes a message as it stands."""
+"""Nobody can page, type a password or use an editor; with `true` as editor git takes a message as it is."""
 
 
 _SECRET_VALUE: Final = lazy_pattern(
@@ -100,33 +100,32 @@ _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_prox
 
 
 def is_secret_value(value: str) -> bool:
-    """Tell whether a variable is kept from commands for what is in it, whatever its name."""
+    """Tell whether a variable is removed because its value looks like a secret."""
     return len(value) > 8 and _SECRET_VALUE.search(value) is not None
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a variable of this name is kept from commands."""
+    """Tell whether a variable is removed because its name says that it is a secret."""
     return name in SECRET_NAMES or (_SECRET.search(name) is not None and _HARMLESS.match(name) is None)
 
 
 def private_caches(folder: str, writable: Iterable[str]) -> dict[str, str]:
-    """Return where programs that do nothing without a cache keep it, if they cannot write where it is: in `folder`."""
+    """Return variables that move caches into `folder`, for programs that fail if they cannot write theirs (go)."""
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "go-build")
     chosen = os.path.realpath(os.environ.get("GOCACHE") or usual)
     return {} if inside(chosen, writable) else {"GOCACHE": os.path.join(folder, "go-build")}
 
 
 def clean_environment(environment: Mapping[str, str], extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what a command may see of `environment`, with `extra` on top."""
+    """Return the variables of `environment` that a command may see, with `extra` added."""
     kept = {
         name: value
         for name, value in environment.items()
         if name not in _REMOVED_VARIABLES
         and not name.startswith(("BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"))
         and not is_secret_name(name)
-        and (
-            name.lower() in _PROXIES or not is_secret_value(value)
-        )  # without its proxy no program would reach anything
+        # A proxy's address may have a password, but no program reaches the network without it.
+        and (name.lower() in _PROXIES or not is_secret_value(value))
     }
     kept.update(FIXED_VARIABLES)
     kept.setdefault("PATH", DEFAULT_PATH)
@@ -136,14 +135,14 @@ def clean_environment(environment: Mapping[str, str], extra: Mapping[str, str] |
 
 
 class CleanEnvironment:
-    """What a command may see of this process's environment, looked through again only when that has changed."""
+    """This process's environment as a command may see it; computed again only when it has changed."""
 
     def __init__(self) -> None:
         self._known: tuple[Mapping[Any, Any], str, tuple[str, ...] | None] | None = None
         self._kept: Mapping[str, str] = {}
 
     def get(self, folder: str, writable: tuple[str, ...] | None) -> Mapping[str, str]:
-        """Return the variables of a command that can write in `writable` alone (None: everywhere)."""
+        """Return the variables of a command that may write only in `writable` (None: everywhere)."""
         # `os.environ` keeps the encoded variables in `_data`: comparing those spares decoding each of them.
         known = vars(os.environ).get("_data") or dict(os.environ), folder, writable
         if self._known != known:

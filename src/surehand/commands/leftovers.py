@@ -1,7 +1,7 @@
-"""Leftovers: what the commands of all sessions run now, and ending and removing what dead sessions left behind.
+"""Leftovers: list the processes of all sessions, and kill and remove what dead sessions have left.
 
-A process counts as ours when it descends from a launcher that is written down, or when its environment names a
-session that is. Its id is held by a descriptor while it is judged and signalled: ids are given out again.
+A process is ours if it descends from a recorded launcher, or if its environment names a recorded session. A pidfd holds
+it while it is checked and signalled, because process ids are reused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Process:
     command: str
     seconds: float
     ours: bool
-    """Whether it is a part of Surehand itself: a launcher or a supervisor."""
+    """Whether it is a launcher or a supervisor."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -49,22 +49,23 @@ class Process:
 
 
 def running(record: Record) -> list[Process]:
-    """Return every process of one record: the launcher's descendants, and those that only name the session."""
+    """Return all processes of a record: the launcher's descendants, and those whose environment names the session."""
     from surehand.sandbox.linux.launcher import tree  # lazy: tree, 1 ms; a record is written on Linux alone
 
     pids = dict.fromkeys([record.launcher, *tree.descendants(record.launcher)]) if record.launcher_alive else {}
-    pids |= dict.fromkeys(_naming(record.session_id))
-    return [process for pid in pids if (process := _look(pid, record.session_id)) is not None]
+    pids |= dict.fromkeys(_find_by_environment(record.session_id))
+    return [process for pid in pids if (process := _describe(pid, record.session_id)) is not None]
 
 
-def _naming(session_id: str) -> Iterator[int]:
+def _find_by_environment(session_id: str) -> Iterator[int]:
+    """Yield the processes whose environment names a session."""
     marker = f"SUREHAND_SESSION={session_id}\0".encode()
     for name in os.listdir("/proc"):
         if name.isdigit() and marker in _read(f"/proc/{name}/environ") + b"\0":
             yield int(name)
 
 
-def _look(pid: int, session_id: str) -> Process | None:
+def _describe(pid: int, session_id: str) -> Process | None:
     started = started_at(pid)
     if started is None:
         return None
@@ -72,10 +73,10 @@ def _look(pid: int, session_id: str) -> Process | None:
     text = " ".join(os.fsdecode(word) for word in words)
     age = _uptime() - started / os.sysconf("SC_CLK_TCK")
     ours = len(words) > 3 and words[3].endswith(b"launcher/main.py")
-    return Process(pid, started, session_id, _call(pid), "launcher" if ours else text, max(age, 0.0), ours)
+    return Process(pid, started, session_id, _find_call_id(pid), "launcher" if ours else text, max(age, 0.0), ours)
 
 
-def _call(pid: int) -> str:
+def _find_call_id(pid: int) -> str:
     for variable in _read(f"/proc/{pid}/environ").split(b"\0"):
         if variable.startswith(b"SUREHAND_CALL="):
             return os.fsdecode(variable[14:])
@@ -95,7 +96,7 @@ def _uptime() -> float:
 
 
 def reap(among: Iterable[Record] | None = None) -> list[Process]:
-    """End everything of sessions whose program is gone; return what was ended. Live sessions are not touched."""
+    """Kill all processes of sessions whose program is gone, and remove their folders; return what was killed."""
     ended: list[Process] = []
     for record in list(records() if among is None else among):
         if record.owner_alive:
@@ -108,7 +109,7 @@ def reap(among: Iterable[Record] | None = None) -> list[Process]:
 
 
 def end_command(pid: int, started: int) -> Process | None:
-    """End one command of any session, if it is still the one that was seen; None where it is not there any more."""
+    """Kill one command of any session, if it is still the process that was listed; None if it is gone."""
     for record in records():
         for process in running(record):
             if (process.pid, process.started) == (pid, started) and not process.ours and _end(process):
@@ -117,7 +118,7 @@ def end_command(pid: int, started: int) -> Process | None:
 
 
 def clear() -> list[str]:
-    """Remove every private temp no process uses any more, also of sessions nothing was written down about."""
+    """Remove every private temp that no process uses, also those of unrecorded sessions."""
     removed = list(find_abandoned())
     for path in removed:
         remove_tree(path)
@@ -125,7 +126,7 @@ def clear() -> list[str]:
 
 
 def _end(process: Process, within_s: float = 2.0) -> bool:
-    """Kill one process, if it is still the one that was seen."""
+    """Kill a process, if it is still the one that was listed."""
     import signal
 
     try:
@@ -148,11 +149,11 @@ def _end(process: Process, within_s: float = 2.0) -> bool:
 
 # Records of which processes belong to which session, kept so that another process can list and end them.
 #
-# A process is known by its id and the moment it started: an id alone may belong to somebody else by now.
+# A process is identified by its id and start time: the id alone may have been reused.
 
 
 def started_at(pid: int) -> int | None:
-    """Return the moment a live process started, in ticks since boot; None when it is gone."""
+    """Return when a live process started, in ticks since boot; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
@@ -175,13 +176,13 @@ class Record:
 
     @classmethod
     def write(cls, session_id: str, workspace: str, launcher: int, private_dir: str) -> Record:
-        """Write a record down; a disk that does not take it costs only the listing."""
+        """Write a record; if that fails, only the listing lacks it."""
         own = os.getpid()
         record = cls(session_id, workspace, own, started_at(own) or 0, launcher, started_at(launcher) or 0, private_dir)
         try:
             locations.private_dir(_folder())
             facts = {name: getattr(record, name) for name in names_of(record)}
-            write_private_json(record._path, facts, flush=False)  # of no use after a power cut
+            write_private_json(record._path, facts, flush=False)  # worthless after a power cut
         except OSError:
             pass
         return record
@@ -191,7 +192,7 @@ class Record:
         return os.path.join(_folder(), f"{self.launcher}-{self.launcher_started}.json")
 
     def remove(self) -> None:
-        """Forget it."""
+        """Delete it."""
         try:
             os.unlink(self._path)
         except OSError:
@@ -209,7 +210,7 @@ class Record:
 
 
 def clear_dead(most: int = 5) -> None:
-    """Remove what killed sessions left on disk, a few at a time; `reap` ends their processes."""
+    """Remove what killed sessions left on the disk, a few at a time; `reap` also kills their processes."""
     dead = [each for each in records() if not each.owner_alive and not each.launcher_alive]
     for record in dead[:most]:
         remove_tree(record.private_dir)
@@ -221,7 +222,7 @@ def _folder() -> str:
 
 
 def records() -> Iterator[Record]:
-    """Yield every record there is; one that cannot be read is passed over."""
+    """Yield all records; unreadable ones are skipped."""
     try:
         names = sorted(os.listdir(_folder()))
     except OSError:
@@ -236,13 +237,12 @@ def records() -> Iterator[Record]:
 
 
 # A session's private temporary folder. Its owner holds a lock on a folder in it, which the kernel releases when the
-# process dies. So a private folder that can be locked has no owner any more, whichever session, state folder or
-# container made it.
+# process dies: a private folder that can be locked is abandoned, whichever session, state folder or container made it.
 
 SCRATCH: Final = ".scratch"
-"""Where the launcher builds the mounts of a session; the folder that is locked."""
+"""The folder that is locked; the launcher builds the session's mounts in it."""
 DRY_RUNS: Final = "dry_runs"
-"""Holds the copies of dry runs; made first, so that no command can create it."""
+"""For the copies of dry runs; made at once, so that no command can create it."""
 _NAME: Final = lazy_pattern(r"surehand-[0-9a-f]{12}")
 _UNLOCKED: Final = ".new"
 _OLD_S: Final = 3600.0
@@ -250,7 +250,7 @@ _AT_ONCE: Final = 5
 
 
 class PrivateFolder:
-    """A folder of this process alone, until it is closed."""
+    """A locked temporary folder of this process."""
 
     def __init__(self, path: str, lock: int) -> None:
         self.path = path
@@ -258,7 +258,7 @@ class PrivateFolder:
 
     @classmethod
     def make(cls) -> PrivateFolder:
-        """Make one, of a short name: sockets in it must fit their 108 bytes."""
+        """Make one with a short path: that of a socket in it is limited to 108 bytes."""
         base = _base()
         for _ in range(100):
             path = os.path.join(base, f"surehand-{os.urandom(6).hex()}")
@@ -290,7 +290,7 @@ def _base() -> str:
 
 
 def _make_locked(path: str) -> int:
-    """Make the folder and lock it; it gets its final name only then, so that nobody takes it for abandoned."""
+    """Make the folder, lock it, and only then give it its name, so that it is never taken for abandoned."""
     made, place = os.path.join(path, _UNLOCKED), os.path.join(path, SCRATCH)
     os.mkdir(made, 0o700)
     lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -300,7 +300,7 @@ def _make_locked(path: str) -> int:
 
 
 def find_abandoned() -> Iterator[str]:
-    """Yield the private folders of ours that no process uses any more."""
+    """Yield our private folders that no process uses any more."""
     base, user = _base(), os.geteuid()
     try:
         names = [name for name in os.listdir(base) if _NAME.fullmatch(name)]
@@ -313,14 +313,14 @@ def find_abandoned() -> Iterator[str]:
             if status.st_uid == user and os.path.isdir(path) and not os.path.islink(path) and _is_free(path, status):
                 yield path
         except OSError:
-            continue  # it went away meanwhile
+            continue  # removed in the meantime
 
 
 def _is_free(path: str, status: os.stat_result) -> bool:
     try:
         lock = os.open(os.path.join(path, SCRATCH), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return time.time() - status.st_mtime > _OLD_S  # killed while it was made, or a command removed it
+        return time.time() - status.st_mtime > _OLD_S  # its owner was killed while making it, or a command removed it
     try:
         return try_lock(lock)
     finally:
@@ -328,7 +328,7 @@ def _is_free(path: str, status: os.stat_result) -> bool:
 
 
 def clear_abandoned() -> None:
-    """Remove a few abandoned folders, beside whatever goes on: they may hold much."""
+    """Remove a few abandoned folders, in a thread: they may be large."""
     found = [path for path, _ in zip(find_abandoned(), range(_AT_ONCE), strict=False)]
     if found:
         import threading

@@ -1,8 +1,7 @@
-"""Output of a command, held in bounded memory: beginning and end to show, the whole in a file when it is long.
+"""Output of a command in bounded memory: its head and tail to show, all of it in a file if it is long.
 
-Whatever is printed, a stream keeps no more than its limit (80% of it from the head unless told otherwise, the rest from
-the tail); once more than that has come, everything goes to a file as well, up to `FILE_LIMIT`. Questions in it are
-recognised: nobody can answer, so the result says why the command came to nothing.
+A stream keeps at most its limit in memory (by default 80% from the head, the rest from the tail); longer output also
+goes to a file, up to `FILE_LIMIT`. Questions in it are recognised, because nobody can answer them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Final
 from surehand.core.frozen import frozen
 from surehand.core.text import HEAD_SHARE, lazy_pattern
 
-# Progress: lines of output for subscribers, the first at once, then a few batches a second.
+# Progress: lines of output for subscribers, the first at once, then in batches.
 
 INTERVAL_S: Final = 0.1
 BUNDLE_BYTES: Final = 4096
@@ -27,7 +26,7 @@ Report = Callable[[str, str], None]
 
 
 class Watcher:
-    """One stream's part; `close` sends what is still waiting."""
+    """Reports the lines of one stream; `close` sends what is left."""
 
     def __init__(self, report: Report, stream: str) -> None:
         self._report = report
@@ -37,7 +36,7 @@ class Watcher:
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what was printed; only the end of a flood is passed on."""
+        """Add output; of a flood only the last bytes are reported."""
         self._waiting = (self._waiting + data[-BUNDLE_BYTES:])[-BUNDLE_BYTES:]
         if self._timer is None and b"\n" in data:
             wait = INTERVAL_S - (time.monotonic() - self._last)
@@ -51,35 +50,35 @@ class Watcher:
         lines, end, rest = self._waiting.rpartition(b"\n")
         if end:
             self._waiting = rest
-            self._pass_on(lines)
+            self._report_lines(lines)
 
-    def _pass_on(self, lines: bytes) -> None:
+    def _report_lines(self, lines: bytes) -> None:
         self._last = time.monotonic()
         if b"\0" not in lines:
             self._report(lines.decode("utf-8", "replace"), self._stream)
 
     def close(self) -> None:
-        """Send what is left, and nothing afterwards."""
+        """Send what is left; feed nothing afterwards."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._waiting:
             waiting, self._waiting = self._waiting, b""
-            self._pass_on(waiting.rstrip(b"\n"))
+            self._report_lines(waiting.rstrip(b"\n"))
 
 
-# What a command printed, as text: whether it is text at all, and what stands for the bytes that are none.
+# Decoding: whether output is text, and how bytes that are not are shown.
 
 _ASCII_MAGIC: Final = (b"\x7fELF", b"%PDF", b"GIF8", b"BM", b"RIFF", b"PK")
-"""Beginnings of binary formats that have no byte over 127, so that the quick look at all bytes misses them."""
+"""Signatures of binary formats without a byte over 127, which the quick ASCII check would take for text."""
 _CONTROLS: Final = bytes([*range(7), *range(14, 27), *range(28, 32), 127])
 """Control characters that no terminal program prints."""
 _MOST_STRAY: Final = 0.3
-"""The share of bytes that may be no text in what is still one: a name in Latin-1, a cut character, a stray byte."""
+"""The share of invalid bytes up to which output counts as text: names in Latin-1, truncated characters."""
 
 
 def binary_kind(head: bytes, *, whole: bool = True) -> str:
-    """Return what kind of binary data begins so, or an empty text for text, some stray bytes in it included."""
+    """Describe the binary data that begins with `head`; empty for text, also with some invalid bytes."""
     if head.isascii() and not head.count(0) and not head.startswith(_ASCII_MAGIC):
         return ""
     from surehand.files.sniff import signature  # lazy: sniff, 9 ms
@@ -96,9 +95,9 @@ def binary_kind(head: bytes, *, whole: bool = True) -> str:
 
 
 def decode_output(data: bytes, *, begins: bool = True, ends: bool = True) -> tuple[str, int]:
-    r"""Return bytes as text, and how many of them stand in it as `\xNN` because they are no text.
+    r"""Decode output; return the text and how many invalid bytes are shown in it as `\xNN`.
 
-    Where what was printed does not begin or end here, a character cut in two goes instead.
+    Where the output does not begin or end here, a partial character at that end is dropped.
     """
     if not begins:
         data = data[next((at for at in range(min(3, len(data))) if data[at] & 0xC0 != 0x80), min(3, len(data))) :]
@@ -114,7 +113,7 @@ def decode_output(data: bytes, *, begins: bool = True, ends: bool = True) -> tup
 
 
 def stray_note(count: int) -> str:
-    """Say how many bytes are no text; nothing when all are."""
+    """Return a note on the number of invalid bytes; empty for none."""
     if not count:
         return ""
     counted = "1 binary byte" if count == 1 else f"{count:,} binary bytes"
@@ -122,7 +121,7 @@ def stray_note(count: int) -> str:
 
 
 def whole_characters(data: bytes) -> int:
-    """Return how many bytes at the beginning end with a whole character; the rest may still come."""
+    """Return the length of `data` without a partial UTF-8 character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -137,17 +136,17 @@ def _stray(data: bytes) -> int:
 
 
 FILE_LIMIT: Final = 512 * 1024 * 1024
-"""Bytes of one stream that are kept on disk; a command that prints for ever must not fill it."""
+"""Bytes of one stream saved on disk at most, so that endless output does not fill it."""
 
 SNIFFED: Final = 512
 
 Spill = Callable[[], str | None]
-"""Names the file a stream's whole output goes to, or None to keep none."""
+"""Returns the path for a stream's full output, or None to save none."""
 
 
 @frozen
 class Shown:
-    """A stream as it is shown: its text, how much was printed, what was left out, where all of it is."""
+    """A stream as shown: its text, the bytes printed, the bytes left out, and the file with all of it."""
 
     text: str
     total: int
@@ -155,11 +154,11 @@ class Shown:
     binary: str = ""
     file: str | None = None
     stray: int = 0
-    """Bytes in it that are no text."""
+    """Invalid bytes in it."""
 
 
 class Stream:
-    """One output stream: feed it bytes, then ask what to show."""
+    """One output stream: `feed` it bytes, then `show` it."""
 
     def __init__(
         self,
@@ -182,7 +181,7 @@ class Stream:
         self.file: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what was printed next."""
+        """Add output."""
         if self._watcher is not None:
             self._watcher.feed(data)
         self.total += len(data)
@@ -210,7 +209,7 @@ class Stream:
             self._tail_size -= len(self._tail.popleft())
 
     def _begin_file(self, data: bytes) -> None:
-        """From the first byte that will not be shown, all that was printed is on disk too."""
+        """Start the file, with everything printed so far: `data` no longer fits into memory."""
         self.file = self._spill()
         if self.file is None:
             self.file = ""
@@ -230,11 +229,11 @@ class Stream:
                 self._written += sent
                 view = view[sent:]
         except OSError:
-            os.close(self._file)  # a full disk ends the file, not the command
+            os.close(self._file)  # on a full disk the command goes on without the file
             self._file = -1
 
     def close(self) -> None:
-        """Let go of the file; what is in it stays."""
+        """Close the file, and send the last progress."""
         if self._watcher is not None:
             self._watcher.close()
         if self._file >= 0:
@@ -242,7 +241,7 @@ class Stream:
             self._file = -1
 
     def since(self, position: int) -> tuple[bytes, int]:
-        """Return what was printed after `position` and is still in memory, and how many bytes before it are not."""
+        """Return what was printed after `position` and is in memory, and how many bytes between are not."""
         start = self.total - self._tail_size
         if position >= start:
             return b"".join(self._tail)[position - start :], 0
@@ -252,7 +251,7 @@ class Stream:
         return b"".join(self._tail), start - position
 
     def show(self) -> Shown:
-        """Return what a reader gets: text, with the middle left out when it was too long."""
+        """Return the text to show; the middle of a long one is left out."""
         file = self.file or None
         if kind := binary_kind(bytes(self._head[:SNIFFED]), whole=self.total <= SNIFFED):
             return Shown(f"[{kind}, {self.total:,} bytes: not shown]", self.total, self.total, kind, file)
@@ -264,9 +263,9 @@ class Stream:
         return Shown(truncate_bytes(text, self._limit), self.total, cut, "", file, stray)
 
     def _without_middle(self, head: bytes, tail: bytes, where: str) -> tuple[str, int, int]:
-        """Return beginning and end with a mark between them, all of it within the limit, and what that leaves out."""
+        """Return head, mark and tail within the limit, the bytes left out, and the invalid bytes."""
         text, cut, stray = "", 0, 0
-        for _ in range(3):  # the mark takes room, and so do signs for bytes that are no text
+        for _ in range(3):  # the mark and escaped bytes take space as well
             cut = self.total - len(head) - len(tail)
             middle = f"\n\n[{cut:,} bytes left out here{where}]\n\n"
             (before, early), (after, late) = decode_output(head, ends=not tail), decode_output(tail, begins=False)
@@ -275,7 +274,7 @@ class Stream:
             if over <= 0:
                 break
             if len(head) >= len(tail):
-                head = head[: max(len(head) - over - 2, 0)]  # two: the count may get longer
+                head = head[: max(len(head) - over - 2, 0)]  # 2: the count in the mark may get longer
             else:
                 tail = tail[over + 2 :]
             if not tail:
@@ -284,7 +283,7 @@ class Stream:
 
 
 def truncate_bytes(text: str, limit_bytes: int) -> str:
-    """Return a text that keeps within a limit, marks included; what lies in the middle is left out."""
+    """Truncate a text in the middle to a limit in bytes, mark included."""
     data = text.encode(errors="surrogatepass")
     if len(data) <= limit_bytes:
         return text
@@ -296,18 +295,18 @@ def truncate_bytes(text: str, limit_bytes: int) -> str:
 
 
 def _add_stray_note(text: str, stray: int) -> str:
-    """Return a text with a word on the bytes in it that are none, on a line of its own."""
+    """Append the note on invalid bytes, if any, on a line of its own."""
     if not stray:
         return text
     return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{stray_note(stray)}\n"
 
 
 def mark_stderr(text: str) -> str:
-    """Return stderr as it stands in the output a model reads: each line marked."""
+    """Mark each line of stderr, for output that a model reads."""
     return "\n".join(f"[stderr] {line}" for line in text.rstrip("\n").split("\n")) if text else ""
 
 
-# Questions: what a command prints when it waits for somebody to type.
+# Prompts: what a command prints when it waits for input.
 
 _ASKED: Final = lazy_pattern(
     r"a (?:terminal|tty) is required|no tty present|must be run from a terminal|not a (?:tty|terminal)"
@@ -335,10 +334,9 @@ def describe_wait(name: str) -> str:
 
 
 def wanted_input(stdout: str, stderr: str, last: str = "") -> bool:
-    """Tell whether a failed command waited for somebody to type.
+    """Tell whether a failed command wanted input, by its output, or by `last`, the command whose exit code counts.
 
-    What it printed shows it, or `last`, the name of the command whose exit code counts: `read` fails for no other
-    reason.
+    `read` and `select` fail for no other reason.
     """
     if last in _READERS or asked_last(stdout) or asked_last(stderr):
         return True
@@ -346,5 +344,5 @@ def wanted_input(stdout: str, stderr: str, last: str = "") -> bool:
 
 
 def asked_last(text: str) -> bool:
-    """Tell whether a text ends in a question nobody answered: a prompt on a last line that is not ended."""
+    """Tell whether a text ends in a prompt, on a last line without a line feed."""
     return _PROMPT.search(text[-400:]) is not None

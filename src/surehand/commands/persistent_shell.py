@@ -1,13 +1,12 @@
-"""A shell with memory: one persistent bash for many commands, so that `cd` and exported variables carry over.
+"""The persistent shell: one bash for many commands, so that `cd` and exported variables carry over.
 
-The shell takes a command from a file in memory when a byte on a line of its own says so, runs it in itself, and
-reports its exit code and directory on another line; no command sees these. Nothing is forked for it, which makes it an
+A byte on one pipe tells the shell to read a command from a memory file and to evaluate it; it reports exit code and
+directory on another pipe. Commands do not inherit these descriptors. Nothing is forked for a command, which makes it an
 order of magnitude faster than a new shell.
 
-What it remembers gives a later command another meaning than its words have. A function, an alias, a trap, a search path
-or a variable of an earlier command is heeded by all that follow: `ls` is no read any more once there is a function of
-that name, and `n=x` evaluates code once `n` is an integer or another name for something. So the shell tells what it
-remembers after each command that may have changed it.
+State of the shell can give a later command another meaning. Functions, aliases, traps, PATH and variables of earlier
+commands apply to all that follow: `ls` may write once there is a function of that name, and `n=x` evaluates code once
+`n` is an integer or a nameref. So the shell reports its state after each command that may have changed it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from surehand.core.frozen import field, frozen
+from surehand.core.frozen import field, frozen, replace_values
 from surehand.core.text import lazy_pattern
 from surehand.sandbox.command import Command, Ended, Feed, SandboxFailure, bash
 from surehand.sandbox.linux.client import Launcher, Run
@@ -28,11 +27,11 @@ from surehand.shell.programs import program_of
 from surehand.shell.scope import setting_problem, variable_problem
 from surehand.shell.word import Word
 
-TELLS: Final = (
+_REPORT_STATE: Final = (
     "[[ $PWD -ef . ]] || builtin echo lost PWD; [[ -v PATH ]] || builtin echo lost PATH; "
     "builtin declare -F; builtin alias; builtin trap -p; builtin hash -l; builtin enable -a; builtin declare -p"
 )
-"""How bash tells it; to stand before `||`, where `set -e` and a trap on errors do not count."""
+"""Prints the state. To be followed by `||`, which disables `set -e` and error traps for it."""
 
 _LINE: Final = lazy_pattern(
     r"declare -f\S* (?P<function>\S+)|alias (?P<alias>[^=\s]+)=.*|builtin hash -p (?P<program>.+) (?P<hashed>\S+)"
@@ -41,25 +40,25 @@ _LINE: Final = lazy_pattern(
     r"|declare -(?P<attributes>\S+) (?P<variable>\w+)(?:=(?P<value>.*))?",
     re.DOTALL,
 )
-_OF_NO_ACCOUNT: Final = names(
+_IGNORED: Final = names(
     """PS1 PS2 PWD OLDPWD SHLVL PATH _ REPLY RANDOM SRANDOM SECONDS LINENO BASHPID PIPESTATUS EPOCHSECONDS EPOCHREALTIME
     HISTCMD OPTIND OPTARG OPTERR DIRSTACK COLUMNS LINES BASH_COMMAND BASH_LINENO BASH_SOURCE BASH_ARGC BASH_ARGV
     BASH_SUBSHELL BASH_ALIASES BASH_CMDS FUNCNAME GROUPS BASH_MONOSECONDS"""
 )
-"""Variables that the shell itself changes all the time, or that only show; aliases and programs are told as such."""
+"""Variables that bash itself keeps changing, or that only affect display; aliases and programs are reported as such."""
 _ENDS: Final = names("exit break")
 _ENDING_OPTIONS: Final = names("errexit nounset")
-"""Options with which a shell ends by itself."""
+"""Options that make a shell exit by itself."""
 _DECLARES: Final = names("declare typeset local")
 _HARMLESS_OPTIONS: Final = names(
     "errexit nounset pipefail xtrace verbose expand_aliases checkwinsize interactive-comments"
 )
-"""Options of the shell that change no word's meaning."""
+"""Options that change the meaning of no command."""
 _FOR_LANGUAGES: Final = lazy_pattern(
     r"(?:PYTHON|PIP_|PYTEST_|UV_|POETRY_|NODE_|NPM_|npm_|YARN_|PNPM_|DENO_|BUN_|JAVA_|JDK_|GO|CGO_|CARGO_|RUST|RUBY|GEM_|"
     r"BUNDLE_|PERL|PHP|LUA_|DOTNET_|CMAKE_|MAKE|CCACHE_).*|CC|CXX|C(?:XX|PP)?FLAGS|LDFLAGS"
 )
-"""Variables that only languages and builders heed."""
+"""Variables that only language runtimes and build tools read."""
 
 _SETS: Final = lazy_pattern(r"[=(){}]|\b(?:for|select|function|coproc)\b")
 """Signs of assignments, functions and loops; a redirection to a variable has braces."""
@@ -70,41 +69,41 @@ _SETTERS: Final = names(
 
 
 def may_remember(text: str, commands: Iterable[str]) -> bool:
-    """Tell whether a command may leave something in the memory of its shell; a program it starts cannot."""
+    """Tell whether a command may change the state of its shell; programs it starts cannot."""
     return _SETS.search(text) is not None or not _SETTERS.isdisjoint(commands)
 
 
 @frozen
 class Memory:
-    """What differs from a new shell; `unknown` when it could not tell."""
+    """How the state differs from a new shell's; `unknown` if it could not be reported."""
 
     functions: frozenset[str] = frozenset()
     aliases: frozenset[str] = frozenset()
     programs: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Commands whose program the shell has found or was told."""
+    """Commands → hashed program path."""
     traps: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Those that programs see, and that were set since it began, as bash writes their values."""
+    """Exported variables set since it began, with values as bash quotes them."""
     own_variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Those that the shell alone sees."""
+    """Unexported variables."""
     evaluated: frozenset[str] = frozenset()
-    """Variables that do not take a value as it is: integers, references to names, constants, those in one case.
+    """Variables with attributes that transform or evaluate assigned values.
 
-    So are associative arrays, which take a list for keys and values.
+    These are integers, namerefs, read-only and case-converting ones, and associative arrays.
     """
     arrays: frozenset[str] = frozenset()
     builtins: frozenset[str] = frozenset()
-    """What was switched off, on or loaded among the shell's own commands."""
+    """Builtins that were disabled, enabled or loaded."""
     options: frozenset[str] = frozenset()
-    """Options of the shell that were set or unset since it began."""
+    """Shell options that were set or unset since it began."""
     path: str | None = None
     lost: frozenset[str] = frozenset()
-    """`PWD` where it is not the directory of the shell, `PATH` where there is none."""
+    """`PWD` if it is not the shell's directory, `PATH` if it is unset."""
     unknown: bool = False
 
     @classmethod
     def parse_report(cls, text: str, at_first: frozenset[str]) -> Memory:
-        """Read what the shell told; the lines it told `at_first` are those of every new shell."""
+        """Parse a state report; lines that are in `at_first`, the report of the new shell, are skipped."""
         found: dict[str, dict[str, str]] = {}
         evaluated: set[str] = set()
         arrays: set[str] = set()
@@ -123,14 +122,16 @@ class Memory:
                     found.setdefault(kind, {})[match[kind]] = match["program"] or ""
         variables, own = found.get("variable", {}), found.get("own", {})
         lost = frozenset(found.get("lost", ()))
-        path = '""' if "PATH" in lost else variables.get("PATH", own.get("PATH"))  # without one it looks where it is
+        path = (
+            '""' if "PATH" in lost else variables.get("PATH", own.get("PATH"))
+        )  # unset, it searches the current directory
         return cls(
             frozenset(found.get("function", ())),
             frozenset(found.get("alias", ())),
             found.get("hashed", {}),
             frozenset(found.get("trap", ())),
-            {name: value for name, value in variables.items() if name not in _OF_NO_ACCOUNT},
-            {name: value for name, value in own.items() if name not in _OF_NO_ACCOUNT | _OPTIONS},
+            {name: value for name, value in variables.items() if name not in _IGNORED},
+            {name: value for name, value in own.items() if name not in _IGNORED | _OPTIONS},
             frozenset(evaluated),
             frozenset(arrays),
             frozenset(found.get("builtin", ())),
@@ -142,13 +143,13 @@ class Memory:
 
     @property
     def acts(self) -> bool:
-        """Whether it has what may act, and so change it, when a plain name is called."""
+        """Whether calling a plain name may run code that changes the state."""
         return bool(self.functions or self.aliases or self.traps or self.unknown)
 
     def alters(self, commands: Iterable[str], cwd: str, path: str, text: str = "") -> str:
-        """Say why commands of these names may be others than they seem; `path` is where a new shell looks for them.
+        """Return why commands of these names may not be what they seem; empty if they are.
 
-        `text` is the whole line, for the variables it names.
+        `path` is the PATH of a new shell, `text` the whole line, for the variables it names.
         """
         if self.unknown:
             return "the shell could not tell what it remembers"
@@ -204,12 +205,12 @@ _SHELL_HEEDS: Final = lazy_pattern(
     r"BASH.*|LC_.*|LANG.*|GLOB.*|HIST.*|COMP.*|MAIL.*|IFS|PS[0-9]|CDPATH|HOME|PATH|ENV|EXECIGNORE|FIGNORE|FUNCNEST|FCEDIT|"
     r"POSIXLY_CORRECT|TIMEFORMAT|TMOUT|TMPDIR|TZ|CHILD_MAX|IGNOREEOF|INPUTRC|INSIDE_EMACS|PROMPT_.*|READLINE_.*|TEXTDOMAIN.*"
 )
-"""All that the manual of bash says it uses itself; what is not exported is seen by nobody else."""
+"""All variables that bash itself uses, by its manual; unexported others affect no command."""
 _SHELL_SETS: Final = lazy_pattern(
     r"_|MAPFILE|REPLY|(?:OLD)?PWD|OPT(?:IND|ARG|ERR)|PIPESTATUS|COPROC.*|LINES|COLUMNS|LINENO|DIRSTACK|HISTCMD|S?RANDOM|"
     r"SECONDS|EPOCH.*|FUNCNAME|GROUPS|BASH.*|COMP.*|READLINE_.*"
 )
-"""What bash sets by itself, whatever a line names."""
+"""Variables that bash sets by itself."""
 _WORD: Final = lazy_pattern(r"\w+")
 _OPTIONS: Final = frozenset({"SHELLOPTS", "BASHOPTS"})
 
@@ -232,13 +233,13 @@ def _changed_options(variables: Mapping[str, str], at_first: frozenset[str]) -> 
 
 
 def _plain(value: str) -> str:
-    """Return a value as it is, from how bash writes it; one with signs of quoting keeps them, and is no plain one."""
+    """Unquote a value that bash printed in plain double quotes; a value with escapes is returned as it is."""
     inner = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
     return inner if "\\" not in inner else value
 
 
 def _program(name: str, path: str, cwd: str) -> str:
-    """Return the real path of the program a search path leads to; empty when there is none."""
+    """Return the real path of a program on a search path; empty if there is none."""
     if "/" in name:
         return name
     for folder in path.split(":"):
@@ -250,19 +251,19 @@ def _program(name: str, path: str, cwd: str) -> str:
 
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
-# 10 says that there is an order, 11 takes reports, 12 holds the order; all are closed while a command runs.
-# The order is no line itself: bash reads a pipe byte by byte, and a file in blocks. It is the directory to go to first
-# (empty: stay), the command, and whether to tell what the shell remembers after it, which goes into the same file.
-# Output that a command redirects or closes for good (`exec >log`) is the shell's own again for the next: it goes
-# through 250, so that bash puts it back. `builtin` goes before functions of the same names, and what the loop itself
-# does is kept from `set -x` (by 251: to open a file costs more than a command does). What the last command came to is
-# told before the next is read, so that a `continue` or `break` outside of any loop of its own does not skip that.
+# Descriptor 10: a byte per order. 11: reports. 12: the memory file with the order. All are closed while a command runs.
+# The order is in a file because bash reads pipes byte by byte, and files in blocks. Its fields are the directory to
+# change to (empty: none), the command, and whether to report the state after it, which is appended to the file.
+# Output goes through 250, so that bash restores it after a command that redirects it for good (`exec >log`).
+# `builtin` bypasses functions of the same names. The loop's own trace under `set -x` goes to 251, opened once: opening
+# a file costs more than a command. The last exit code is reported before the next order is read, so that a stray
+# `continue` or `break` in a command does not skip the report.
 _LOOP: Final = f"""
 exec 251>/dev/null
-{{ {TELLS}; }} >&12 2>&251 || [[ 1 ]]
+{{ {_REPORT_STATE}; }} >&12 2>&251 || [[ 1 ]]
 while [[ 1 ]]; do
   while {{
-    builtin printf -v REPLY '%s\\t' "$?"; [[ -z ${{REPLY[2]-}} ]] || {{ {TELLS}; }} >&12
+    builtin printf -v REPLY '%s\\t' "$?"; [[ -z ${{REPLY[2]-}} ]] || {{ {_REPORT_STATE}; }} >&12
     {{ builtin printf %s "$REPLY"; builtin pwd; builtin printf '\\0'; }} >&11
     builtin read -r -N 1 -u 10 && builtin mapfile -d '' -n 3 -u 12 REPLY || builtin exit 1
   }} 2>&251; do
@@ -279,19 +280,19 @@ builtin exit 1
 
 @frozen
 class Step:
-    """How one command ended, and where the shell is now; `cwd` is empty when the shell is gone."""
+    """How one command ended, and the shell's directory; `cwd` is empty if the shell has ended."""
 
     ended: Ended
     cwd: str
 
 
 class ShellWithMemory:
-    """One bash of a session. `alive` turns false when it exits or has to be ended."""
+    """One bash of a session. `alive` turns false when it exits or is ended."""
 
     def __init__(self, launcher: Launcher, folder: str, cwd: str, environment: Mapping[str, str]) -> None:
         self.launcher = launcher
         self._cwd = cwd
-        self._outlets: tuple[Feed, Feed] = (_nobody, _nobody)
+        self._feeds: tuple[Feed, Feed] = (_discard, _discard)
         self._reports = b""
         self._loop = asyncio.get_running_loop()
         self._reported: asyncio.Future[None] = self._loop.create_future()
@@ -301,21 +302,21 @@ class ShellWithMemory:
         self.end_is_known = False
         """Whether the result of a command said that the shell ended with it."""
         self.may_lie = False
-        """Whether a function may stand in for what the shell tells its memory by."""
+        """Whether a function may have replaced a builtin that reports the state."""
         orders, self._orders = os.pipe()
         self._reader, reports = os.pipe()
         os.set_blocking(self._reader, False)
         self._order = os.memfd_create("order", os.MFD_CLOEXEC)
         command = Command((bash(), "-c", _LOOP), cwd, environment, descriptors=(orders, reports, self._order))
         self._run: Run = launcher.run(command, self._out, self._err, change_log=folder)
-        self._run.told_waiting = self._waits
+        self._run.told_waiting = self._note_waiting
         self.told_waiting: Callable[[str], None] | None = None
-        """Called with the name of a program that begins to wait for somebody to type."""
+        """Called with the name of a program that begins to wait for input."""
         os.close(orders)
         os.close(reports)
         self._loop.add_reader(self._reader, self._read_reports)
         self._ended = self._loop.create_task(self._run.finish())
-        self._ended.add_done_callback(self._over)
+        self._ended.add_done_callback(self._end_report)
         self._length = 0
         self._status = -1
         self._used = 0.0
@@ -327,12 +328,12 @@ class ShellWithMemory:
         return self._run.ended is None and not self._run.stopped
 
     def _out(self, data: bytes) -> None:
-        self._outlets[0](data)
+        self._feeds[0](data)
 
     def _err(self, data: bytes) -> None:
-        self._outlets[1](data)
+        self._feeds[1](data)
 
-    def _waits(self, name: str) -> None:
+    def _note_waiting(self, name: str) -> None:
         if self.told_waiting is not None:
             self.told_waiting(name)
 
@@ -347,17 +348,17 @@ class ShellWithMemory:
         *,
         remembers: bool = False,
     ) -> Step:
-        """Run one command in the shell, in `cwd`; where it may leave something in the memory, that is found out."""
+        """Run one command in the shell, in `cwd`; with `remembers`, read the state of the shell afterwards."""
         remembers = remembers or self.memory.acts
         began = time.monotonic()
-        self._outlets = (stdout, stderr)
+        self._feeds = (stdout, stderr)
         ordered = False
         timer = self._loop.call_later(timeout_s, self._run.stop, "timeout")
         try:
             await self._prepare(change_log)
-            self._write("" if cwd == self._cwd else cwd, text, "m" if remembers else "")
+            self._write_order("" if cwd == self._cwd else cwd, text, "m" if remembers else "")
             ordered = os.write(self._orders, b"x") > 0
-            self._read_reports()  # a short command has often ended by now: the shell is woken while we still write
+            self._read_reports()  # a short command has often ended by now
             await self._reported
         except (BrokenPipeError, SandboxFailure):
             await asyncio.shield(self._ended)
@@ -368,16 +369,16 @@ class ShellWithMemory:
         finally:
             timer.cancel()
             self._run.drain()
-            self._outlets = (_nobody, _nobody)
+            self._feeds = (_discard, _discard)
         wall = time.monotonic() - began
         if (ended := self._run.ended) is not None:
-            return Step(_of_command(ended, wall, ordered), "")
+            return Step(_as_command_end(ended, wall, ordered), "")
         facts = await self._run.ask(("finish log",)) if change_log is not None else None
         before, self._used = self._used, self._cpu_s()
         return self._step(wall, self._used - before, facts, remembers)
 
     async def _prepare(self, change_log: str | None) -> None:
-        """Wait for the shell to be there, and for its supervisor to begin a new change log."""
+        """Wait until the shell is ready and its supervisor records into the new change log."""
         if self._at_first is None:
             await self._reported
             self._at_first = frozenset(self._read_report(0).split("\n"))
@@ -385,36 +386,36 @@ class ShellWithMemory:
         if change_log is not None:
             await self._run.begin_change_log(change_log)
         elif not self._quiet:
-            await self._run.ask(("finish log",))  # nothing is to be kept of what it does unasked
+            await self._run.ask(("finish log",))  # changes between commands are not recorded
         self._quiet = True
         if self._run.ended is not None:
             raise SandboxFailure("the shell has ended")
 
-    def _write(self, *fields: str) -> None:
-        """Put down what the shell is to do."""
+    def _write_order(self, *fields: str) -> None:
+        """Write the next order into the memory file."""
         view = memoryview(b"".join(field.encode("utf-8", "surrogateescape") + b"\0" for field in fields))
         self._length = len(view)
         if fields[-1]:
-            os.ftruncate(self._order, 0)  # what it tells is all that follows the order
+            os.ftruncate(self._order, 0)  # the report follows the order, to the end of the file
         os.lseek(self._order, 0, os.SEEK_SET)
         while view:
             view = view[os.write(self._order, view) :]
-        os.lseek(self._order, 0, os.SEEK_SET)  # the shell reads from where we are: the file is one
+        os.lseek(self._order, 0, os.SEEK_SET)  # the shell shares this file position
 
     def _step(self, wall_s: float, cpu_s: float, facts: Mapping[str, Any] | None, remembers: bool) -> Step:
         code, _, cwd = self._reports.removesuffix(b"\n\0").partition(b"\t")
-        if not code.isdigit():  # a trace that was sent to standard output is among what it tells
+        if not code.isdigit():  # a trace redirected to standard output is mixed into the report
             why = "the shell could not tell how the command ended"
             self._run.stop(why, 0.5)
             return Step(Ended(exit_code=-1, wall_s=wall_s, stopped=why, change_log=facts), "")
         self._cwd = os.fsdecode(cwd)
         if remembers:
-            told = "" if self.may_lie else self._read_report(self._length)
-            self.memory = Memory.parse_report(told, self._at_first or frozenset())
+            report = "" if self.may_lie else self._read_report(self._length)
+            self.memory = Memory.parse_report(report, self._at_first or frozenset())
         return Step(Ended(exit_code=int(code), cpu_s=max(cpu_s, 0.0), wall_s=wall_s, change_log=facts), self._cwd)
 
     def _read_report(self, begin: int) -> str:
-        """Return what the shell put down after its order."""
+        """Return the state report that follows an order of this length."""
         return os.fsdecode(os.pread(self._order, os.fstat(self._order).st_size - begin, begin))
 
     def _read_reports(self) -> None:
@@ -428,12 +429,13 @@ class ShellWithMemory:
         elif data.endswith(b"\0") and not self._reported.done():
             self._reported.set_result(None)
 
-    def _over(self, ended: asyncio.Task[Ended]) -> None:
+    def _end_report(self, ended: asyncio.Task[Ended]) -> None:
+        """Wake whoever waits for a report: the shell has ended."""
         if not self._reported.done():
             self._reported.set_result(None)
 
     def _cpu_s(self) -> float:
-        """Return the processor time of the shell and of what it waited for."""
+        """Return the CPU time of the shell and of the children it waited for."""
         try:
             if self._status < 0:
                 self._status = _open_status(self._run.supervisor_pid)
@@ -443,7 +445,7 @@ class ShellWithMemory:
         return sum(map(int, ticks)) / _TICKS_A_SECOND
 
     async def close(self) -> None:
-        """End the shell and what runs in it."""
+        """End the shell and all its processes."""
         self._run.stop("the session was closed", 0.5)
         await asyncio.gather(self._ended, return_exceptions=True)
         self._loop.remove_reader(self._reader)
@@ -452,20 +454,18 @@ class ShellWithMemory:
 
 
 def _open_status(supervisor: int) -> int:
-    """Open the `stat` of a supervisor's only child; a file kept open is read four times as fast as a new one."""
+    """Open the `stat` of a supervisor's only child, to be kept open: reading it again is four times as fast."""
     with open(f"/proc/{supervisor}/task/{supervisor}/children", encoding="ascii") as children:
         pid = children.read().split()[0]
     return os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _of_command(ended: Ended, wall_s: float, ordered: bool) -> Ended:
-    """Return the end of a shell as that of its command; one that was never ordered has no exit code."""
-    from dataclasses import replace
-
+def _as_command_end(ended: Ended, wall_s: float, ordered: bool) -> Ended:
+    """Return how a command ended whose shell ended; without an exit code if the command was never started."""
     if ordered or ended.stopped:
-        return replace(ended, wall_s=wall_s)
-    return replace(ended, wall_s=wall_s, exit_code=-1, stopped="the shell had ended before it began")
+        return replace_values(ended, wall_s=wall_s)
+    return replace_values(ended, wall_s=wall_s, exit_code=-1, stopped="the shell had ended before it began")
 
 
-def _nobody(data: bytes) -> None:
-    """Output between two commands belongs to nobody."""
+def _discard(data: bytes) -> None:
+    """Discard output printed between two commands."""

@@ -1,8 +1,8 @@
-"""Commits of secrets that git tracks, in a repository with hooks: the hooks see none of them, the commit has them all.
+"""Tracked commits: commit secrets that git tracks, in a repository with hooks, without showing them to the hooks.
 
-Hooks run within `git commit`, so that this runs where secrets are covered. What it would take in of them is taken in
-before, where they are not, by git without hooks. git then finds size and time as they stand in its index and asks for
-no more. A commit that does not come about leaves the index as git would have.
+`git commit` runs the hooks, so it runs in a sandbox in which secrets are covered. The secrets it would commit are
+staged before, by git without hooks in a sandbox in which they are not covered. git then finds them unchanged by size
+and time. If the commit does not happen, the index is restored.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _WITHOUT_HOOKS = ("git", "-c", "core.hooksPath=/dev/null")
 
 
 class Staging:
-    """What was taken into the index for a line of git commands, and how to take it back."""
+    """Secrets staged for a line of git commands, and how to restore the index."""
 
     def __init__(self, shells: Shells, cwd: str, before: dict[str, TrackedFile]) -> None:
         self._shells = shells
         self._cwd = cwd
         self._before = before
-        """Entries of the files that a commit itself takes in: without the commit they stay as they were."""
+        """Index entries of files that only the commit itself would stage (`commit -a`)."""
 
     @classmethod
     async def make(cls, shells: Shells, commands: Sequence[Sequence[str]], cwd: str) -> Staging | None:
-        """Take in what a line would commit of secrets beside hooks; None where it commits none, or needs no help."""
+        """Stage the secrets that a line of git commands would commit; None if there are none, or no hook sees them."""
         session = shells.session
         profile = (await shells.launcher()).profile
         secrets = tracked_secrets(session.workspace, profile.masked) if profile.private_view else ()
@@ -41,7 +41,7 @@ class Staging:
         if not staged or prints_nothing(commands, session.workspace, session.roots):
             return None
         if not prints_nothing([("git", "add", "-u")], session.workspace, session.roots):
-            return None  # something of the repository's would run all the same
+            return None  # something of the repository, such as a filter, would run all the same
         if (left_s := _find_time_to_wait(staged)) > 0:
             await asyncio.sleep(left_s)
         entries = {
@@ -55,7 +55,7 @@ class Staging:
         return staging
 
     async def restore_index(self) -> None:
-        """Take back what is in the index and was not committed, but for what the line itself had added."""
+        """Restore index entries that were not committed, except those that the line itself has added."""
         for path, entry in self._before.items():
             if await self._run("diff", "--cached", "--quiet", "--", path):
                 await self._run("update-index", "--cacheinfo", f"{entry.mode:o},{entry.object},{entry.path}")
@@ -68,13 +68,13 @@ class Staging:
 
 
 def _drop(data: bytes) -> None:
-    """Nothing git says here is shown: the line itself says it again."""
+    """Discard git's output: the line itself prints it again."""
 
 
 def _find_time_to_wait(paths: Iterable[str]) -> float:
-    """Return in how many seconds an index that is written then is younger than files that were written just now.
+    """Return how many seconds to wait so that the index becomes newer than the files.
 
-    git looks into a file whose time is not before that of its index, and there would find what covers it.
+    git reads a file that is not older than its index, and would read its cover.
     """
     newest = max((os.lstat(path).st_mtime for path in paths if os.path.lexists(path)), default=0.0)
     left_s = math.floor(newest) + 1 - time.time()

@@ -1,4 +1,4 @@
-"""Worktrees for agents, made by Surehand's own git: whoever runs it keeps it in the sandbox."""
+"""Worktrees for agents, made by Surehand's own git, which the caller runs in the sandbox."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Worktree:
 
 
 def new_worktree_path() -> str:
-    """Return a new folder outside every repository, in which a worktree can be made."""
+    """Make a folder outside every repository for a worktree; return its path."""
     return os.path.realpath(tempfile.mkdtemp(prefix="surehand-worktree-"))
 
 
 async def add_worktree(git: Git, folder: str, place: str, branch: str, agent_id: str) -> Worktree:
-    """Make a worktree of the repository that holds `folder`, in `place` on a new branch; its own files stay."""
+    """Make a worktree of the repository around `folder`, below `place`, on a new branch."""
     code, top = await git(folder, ("rev-parse", "--show-toplevel"))
     if code:
         raise ToolFailure(f"{folder} is not in a git repository", hint="Use mode sync, or run `git init` and commit.")
@@ -70,7 +70,7 @@ async def add_worktree(git: Git, folder: str, place: str, branch: str, agent_id:
 
 
 async def add_detached(git: Git, folder: str, path: str, revision: str = "HEAD") -> str:
-    """Make a worktree of a repository at a revision, on no branch; return the commit."""
+    """Make a detached worktree of a repository at a revision; return the commit."""
     code, commit = await git(folder, ("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))
     if code:
         raise ToolFailure(f"{folder} has no revision {revision}", hint="Name an existing commit, branch or tag.")
@@ -79,7 +79,7 @@ async def add_detached(git: Git, folder: str, path: str, revision: str = "HEAD")
 
 
 async def remove_detached(git: Git, folder: str, path: str) -> None:
-    """Take a worktree that is on no branch away; one that git does not know is left to the caller."""
+    """Remove a detached worktree; one that git does not know is left to the caller."""
     await git(folder, ("worktree", "remove", "--force", path))
 
 
@@ -88,7 +88,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 async def is_clean(git: Git, folder: str) -> bool:
-    """Whether a folder is the top of a repository with a commit, and holds nothing that is not committed."""
+    """Tell whether a folder is the top of a repository with a commit and no uncommitted changes."""
     code, top = await git(folder, ("rev-parse", "--show-toplevel"))
     if code or not _is_same(top.strip(), folder):
         return False
@@ -99,7 +99,7 @@ async def is_clean(git: Git, folder: str) -> bool:
 
 
 async def changes(git: Git, worktree: Worktree) -> tuple[list[str], int]:
-    """Return what differs from where the branch began (`M path`, `?? path`), and how many commits were made."""
+    """Return the changes since the worktree's base (`M path`, `?? path`), and the number of commits."""
     status = await _must(git, worktree.path, "status", "--porcelain", "--untracked-files=all")
     words = ("diff", "--no-ext-diff", "--no-textconv", "--name-status", worktree.base, "HEAD")
     committed = await _must(git, worktree.path, *words)
@@ -109,24 +109,24 @@ async def changes(git: Git, worktree: Worktree) -> tuple[list[str], int]:
 
 
 async def remove_worktree(git: Git, worktree: Worktree) -> None:
-    """Take a worktree and its branch away."""
+    """Remove a worktree and its branch."""
     await _must(git, worktree.repository, "worktree", "remove", "--force", worktree.path)
     await _must(git, worktree.repository, "branch", "-D", worktree.branch)
 
 
-# Surehand's own calls of git: in the sandbox of the session's commands, and with all switched off that can be.
+# Surehand's own calls of git: in the sandbox of the session's commands, with everything disabled that can be.
 #
-# What a repository names and nothing can switch off (filters) is asked about before: the model of git says what it is.
+# What a repository can make git run and nothing disables (filters) is asked about before, by the model of git.
 
 _TIMEOUT_S: Final = 60.0
 _MOST: Final = 4 << 20
-"""Bytes of what git prints that are kept."""
+"""Bytes of git's output that are kept."""
 
 
 class OwnGit:
     """Runs git for a session; `also` are further folders in which it may write.
 
-    It reaches nobody, unless `protocols` names those it may fetch by (`http:https`).
+    It contacts no remote, unless `protocols` names those it may fetch by (`http:https`).
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class OwnGit:
         return ended.exit_code or ended.signal, output.decode("utf-8", "replace")
 
     async def close(self) -> None:
-        """End what runs it."""
+        """Close its launcher."""
         if self._launcher is not None:
             await self._launcher.close()
 

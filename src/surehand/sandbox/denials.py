@@ -1,4 +1,4 @@
-"""Denials of the sandbox, recognised in what a failed command printed, and saying what would allow it."""
+"""Denials of the sandbox, recognised in the output of a failed command, and the settings that would lift them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _GIT: Final = (
 
 
 def explain(text: str, profile: SandboxProfile, exit_code: int) -> str:
-    """Return which rule of the sandbox the command seems to have met and the setting that would lift it, or nothing."""
+    """Return which restriction the command seems to have hit, and the setting that lifts it; empty if none."""
     if not profile.contained:
         return ""
     for pattern, say in _TABLE:
@@ -53,7 +53,7 @@ def explain(text: str, profile: SandboxProfile, exit_code: int) -> str:
 
 
 def _path(found: re.Match[str]) -> str:
-    """Return the path a message is about: the last one quoted in its line, otherwise what stands before the fault."""
+    """Return the path a message is about: the last one quoted in its line, else the word before the error."""
     text = found.string
     begin = text.rfind("\n", 0, found.start()) + 1
     end = text.find("\n", found.end())
@@ -91,12 +91,12 @@ def _outside(path: str, profile: SandboxProfile) -> str:
 
 
 def _lies_in(path: str, profile: SandboxProfile) -> bool:
-    """Tell whether a path of a message lies where commands write; a relative one is taken to."""
+    """Tell whether a path of a message is writable for commands; a relative one is assumed to be."""
     return not os.path.isabs(path) or inside(path, profile.writable)
 
 
 def _find_read_only(path: str, profile: SandboxProfile) -> str:
-    """Return the read-only place inside the writable ones that a path of a message lies in, or nothing."""
+    """Return the read-only path in the writable folders that contains a path of a message; empty if none."""
     name = os.path.normpath(path) if path else ""
     full = os.path.join(profile.workspace, name)
     return next(
@@ -143,11 +143,11 @@ def _explain_masked(found: re.Match[str], profile: SandboxProfile) -> str:
 
 
 def _explain_unseen(found: re.Match[str], profile: SandboxProfile) -> str:
-    """Explain what is there and was not found, because commands do not see it."""
+    """Explain that a path exists, but is not visible to commands."""
     path = os.path.normpath(os.path.join(profile.workspace, os.path.expanduser(_path(found))))
     if inside(path, (*profile.shown, *profile.writable)) or not inside(path, profile.closed):
         return ""
-    folder = os.path.dirname(path)  # who makes a file in a folder that is not seen is told that the file is missing
+    folder = os.path.dirname(path)  # creating a file in an invisible folder fails with ENOENT
     if not os.path.lexists(path) and (folder in profile.closed or not os.path.lexists(folder)):
         return ""
     return (

@@ -1,6 +1,6 @@
 """The sandbox profile: what is enforced on a session's commands, and which part of the disk they see.
 
-Plain data, decided here, enforced by the launcher.
+It is plain data, made here and enforced by the launcher.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from surehand.git.repositories import repositories_around
 from surehand.git.tracked_secrets import make_info
 
 GIT_INFO: Final = ".git-info"
-"""Where in the private folder lies what commands see of repositories; it is out of their reach."""
+"""Folder in the private temp with the `info` folders that commands see instead of the repositories'; hidden itself."""
 _OWN: Final = (".surehand", "surehand.toml")
 _START_FILES: Final = (
     ".bashrc",
@@ -60,12 +60,12 @@ _START_FILES: Final = (
     ".config/autostart",
     ".ssh",
 )
-"""What a login or a shell of the user's reads; in a writable home it stays as it is."""
+"""What the user's logins, shells and git read; read-only in a writable home."""
 
 
 @frozen
 class SandboxProfile:
-    """Everything the launcher enforces; paths are real and exist."""
+    """Everything the launcher enforces; paths are resolved and exist."""
 
     workspace: str
     roots: tuple[str, ...]
@@ -76,50 +76,50 @@ class SandboxProfile:
     writable: tuple[str, ...]
     read_only: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
-    """Folders that stay where they are, so that what is read-only in them cannot be moved away with them."""
+    """Folders that cannot be renamed, so that read-only paths in them cannot be moved away with them."""
     forbidden: tuple[str, ...] = ()
-    """Paths no command may create: missing when the profile was made, or links (which cannot be mounted over)."""
+    """Paths no command may create or change and no mount covers: missing when the profile was made, or links."""
     masked: tuple[str, ...] = ()
     marks: Mapping[str, tuple[int, int] | None] = field(default_factory=dict[str, "tuple[int, int] | None"])
-    """Which files the writable, the covered and the read-only paths were when the profile was made."""
+    """Path → identity of the file there when the profile was made, of all paths that are mounted or mounted over."""
     folders: Mapping[str, int] = field(default_factory=dict[str, int])
-    """The folders that were looked through for secrets, and when each had changed last."""
+    """The folders that were searched for secrets → when each had changed last."""
     sockets: tuple[str, ...] = ()
-    """Sockets of the machine that no private layer puts out of reach."""
+    """Sockets of the machine that would be reachable, and are covered."""
     hidden: tuple[str, ...] = ()
-    """Folders of ours that commands have no part in, though they lie where commands may write."""
+    """Surehand's folders in writable places, which are hidden from commands."""
     closed: tuple[str, ...] = ()
-    """Folders of the disk that commands find empty, but for what is shown in them."""
+    """Folders that commands find empty, except for what is shown in them."""
     shown: tuple[str, ...] = ()
-    """What can be read in the closed folders, where it is: toolchains, what the user added."""
+    """What can be read in the closed folders: toolchains, and what the user added."""
     limits: dict[str, int] = field(default_factory=dict[str, int])
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Folders that commands see another one in the place of, read-only."""
+    """Folder → the one that commands see in its place, read-only."""
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What is put back when a command changed it: what none may make, and what no mount keeps as it is.
+        """What is reverted when a command changes it: forbidden paths, and read-only ones that no mount protects.
 
-        A mount moves with a folder around it; the supervisor lets no folder of git be moved, but any other.
+        A mount moves with the folder around it, and the supervisor only refuses to move folders of git.
         """
         loose = (path for path in self.read_only if not self.private_view or "/.git/" not in path)
         return (*self.forbidden, *loose)
 
     def already_there(self) -> frozenset[str]:
-        """Return what stands there before a command and none may make: forbidden paths, and what rebases will run."""
+        """Return the forbidden paths that exist before a command, and the lines that unfinished rebases will run."""
         there = [path for path in self.forbidden if os.path.lexists(path)]
         return frozenset((*there, *list_unfinished(self.pinned)))
 
     def holds(self) -> bool:
-        """Tell whether its mounts still cover the right files: replacing a file from outside removes the mount on it.
+        """Tell whether its mounts still cover the right files.
 
-        Editors and git replace a file to save it, and the new one would lie open; a workspace that was made anew is not
-        the one that commands would see.
+        Editors and git replace a file to save it, which removes the mount on it: the new file would be readable. A
+        workspace that was recreated is not the one that commands would see.
         """
         return not self.contained or all(mark(path) == known for path, known in self.marks.items())
 
     def encode(self) -> dict[str, Any]:
-        """Return it as the launcher of Linux reads it."""
+        """Return it as plain data for the launcher."""
         return {
             "workspace": self.workspace,
             "roots": list(self.roots),
@@ -146,20 +146,20 @@ class SandboxProfile:
         }
 
     def _list_writable(self) -> list[str]:
-        """Return the folders Landlock lets commands write."""
+        """Return the folders that Landlock lets commands write."""
         if not self.contained:
             return []
         return [*self.writable, *((*PRIVATE, "/dev") if self.private_view else _HARMLESS_DEVICES)]
 
     def _list_readable(self) -> list[str] | None:
-        """Return what Landlock lets commands read where there are no mounts to hide the rest; None: everything."""
+        """Return what Landlock lets commands read if no mounts hide the rest; None for everything."""
         if not self.contained or self.private_view:
             return None
         return readable_by_rules(self.closed, self.shown, self.masked) + list(self.writable)
 
 
 def open_profile(workspace: str, roots: Sequence[str], private_dir: str) -> SandboxProfile:
-    """Return the profile of a session whose sandbox is off: commands run as the user, and still end together."""
+    """Return the profile of a session without sandbox: commands run as the user, and are still killed together."""
     real = _real([workspace, *roots])
     return SandboxProfile(real[0], real, private_dir, False, False, True, real, limits=_limits(SandboxSettings()))
 
@@ -182,12 +182,12 @@ def closed_profile(
 ) -> SandboxProfile:
     """Return the profile of a contained session.
 
-    `own` are Surehand's folders, which stay read-only even inside a writable root. `opened` are folders beside the
-    roots that commands may write in. `readable` are allow rules: a secret that one of the form `Read(path)` names
-    stays readable, and what one names outside the roots is shown. `added` are other paths that are shown. `keeps_out`
-    says of a path whether the rules keep it from being read, `keeps_as_is` whether they keep it from being changed; a
-    folder's ends in `/`. `young` are repositories that commands of this session made: they may still set them up,
-    without hooks. `uncovered` are secrets that stay readable, for a line of git alone.
+    `own` are Surehand's folders, read-only even in a writable root. `opened` are writable folders outside the roots.
+    `readable` are allow rules: a secret named by `Read(path)` stays readable, and a path outside the roots is shown.
+    `added` are other paths that are shown. `keeps_out` tells whether the rules deny reading a path, `keeps_as_is`
+    whether they deny changing it; paths of folders end in `/`. `young` are repositories that commands of this session
+    made: they may still configure them, but not their hooks. `uncovered` are secrets that stay readable, for a line
+    that has only git commands.
     """
     real = _real([workspace, *roots])
     writable = _real([*real, *settings.writable, *opened, private_dir])
@@ -238,9 +238,9 @@ def closed_profile(
 
 
 def _shown_info(workspace: str, repositories: Iterable[str], private_dir: str, seen: Sequence[str]) -> dict[str, str]:
-    """Make what commands see as `info` of each repository: with it, git prints no change of a secret.
+    """Make an `info` folder for each repository with which git prints no diff of a secret; return own → replacement.
 
-    One that lies outside what commands see (a `.git` file that nothing names back) has no place to lay it over.
+    A repository that commands do not see (a `.git` file to which nothing points back) has none to mount over.
     """
     base = os.path.join(private_dir, GIT_INFO)
     around = (place.common for place in repositories_around(workspace) if inside(place.common, seen))
@@ -254,7 +254,7 @@ def _shown_info(workspace: str, repositories: Iterable[str], private_dir: str, s
                 make_info(folder, os.path.join(base, str(at)))
                 shown[own] = os.path.join(base, str(at))
         except OSError:
-            continue  # a repository of somebody else's
+            continue  # another user's repository
     return shown
 
 
@@ -299,7 +299,7 @@ def _real(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def kept_in(root: str) -> list[str]:
-    """Return what stays as it is in a writable root, there or not: what shells and Surehand itself would execute."""
+    """Return what is read-only in a writable root, existing or not: what shells and Surehand itself would execute."""
     kept = [os.path.join(root, name) for name in _OWN]
     if os.path.lexists(marker := os.path.join(root, ".git")) and (os.path.isfile(marker) or os.path.islink(marker)):
         kept.append(marker)  # a worktree's, which says where its repository is
@@ -310,7 +310,7 @@ def kept_in(root: str) -> list[str]:
 
 
 def trespasses(paths: Iterable[str]) -> list[str]:
-    """Remove what a command created where nothing may be, and return the paths."""
+    """Remove what a command created on forbidden paths; return these."""
     made = [path for path in paths if os.path.lexists(path)]
     for path in made:
         remove_tree(path)
@@ -318,10 +318,10 @@ def trespasses(paths: Iterable[str]) -> list[str]:
 
 
 def take_out(git_dirs: Iterable[str], profile: SandboxProfile, before: frozenset[str], since_ns: int = 0) -> list[str]:
-    """Remove from repositories what a command made and would run as the user; return these files and settings.
+    """Remove from repositories what a command added and git would run as the user; return these files and settings.
 
-    These are hooks, git's own examples apart, settings that are not known to be harmless, what leads to others, and
-    what a rebase will run. With `since_ns`, those that came or changed since then.
+    These are hooks (except git's samples), settings not known to be harmless, links to other repositories, and what a
+    rebase will run. With `since_ns`, only those that were added or changed since then.
     """
     found = leftovers(git_dirs, profile.roots, before.union(profile.read_only, profile.forbidden))
     found = [each for each in found if not since_ns or _changed_since(each.path, profile.roots, since_ns)]
@@ -334,7 +334,7 @@ def take_out(git_dirs: Iterable[str], profile: SandboxProfile, before: frozenset
 
 
 def _changed_since(path: str, roots: Sequence[str], since_ns: int) -> bool:
-    """Tell whether a path, or a folder that it came with, has changed since; nobody can set back the time of that."""
+    """Tell whether a path, or a folder above it, has a ctime from `since_ns` on; ctimes cannot be set back."""
     while inside(path, roots) and path not in roots:
         try:
             if os.lstat(path).st_ctime_ns >= since_ns:
@@ -345,13 +345,13 @@ def _changed_since(path: str, roots: Sequence[str], since_ns: int) -> bool:
     return False
 
 
-# The view of the disk that commands have: the system, toolchains, the workspace, and what the user adds; nothing else.
+# The view of the disk that commands have: the system, toolchains, the workspace, and what the user adds.
 #
-# A list of what may be seen, not of what may not: another project's `.env`, a backup of a key, a history of some shell
-# need not be known to be out of reach. A folder of the system or a toolchain that does hold secrets has these covered.
+# It is an allow list: another project's `.env`, a backup of a key or a shell's history is out of reach without being
+# known. Secrets in folders of the system and of toolchains are covered.
 
 _EMPTY: Final = ("/tmp", "/var/tmp")
-"""Folders of the machine in whose place commands find private ones, empty and bounded in size."""
+"""Folders that are replaced by private ones, empty and bounded in size."""
 
 _SYSTEM: Final = frozenset(
     ("bin", "boot", "dev", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "proc", "run", "sbin")
@@ -359,7 +359,7 @@ _SYSTEM: Final = frozenset(
 _OF_VAR: Final = frozenset(["cache", "db", "empty", "lib", "lock", "log", "opt", "run", "tmp"])
 _CLOSED: Final = ("/run/secrets", "/run/user", "/run/credentials", "/var/lib/docker", "/var/lib/containers")
 
-# What lies in a home and is a tool, or how one is to behave. No file that holds a log-in, no history, no start file.
+# Tools in a home, and their settings. No file with credentials, no history, no start file.
 # fmt: off
 _OF_HOME: Final = (
     ".gitconfig", ".config/git", ".gitignore", ".gitignore_global", ".gitattributes", ".editorconfig", ".inputrc",
@@ -396,12 +396,12 @@ _DEPTH: Final = 2
 _MOST_ENTRIES: Final = 4_000
 _MOST_LOOKS: Final = 50
 _found: Final[dict[tuple[tuple[str, ...], int], tuple[tuple[int, ...], list[str]]]] = {}
-# Certificates of authorities are public, though they are `.pem` files.
+# CA certificates are public, though they are `.pem` files.
 _is_public: Final = within(("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/pki", "/etc/ca-certificates", "/usr"))
 
 
 def closed_trees(roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders shown empty except for what is shown in them. A folder inside a root is never among them."""
+    """Return the folders that commands find empty, except for what is shown in them; none is inside a root."""
     found = [path for path in _below("/") if os.path.basename(path) not in _SYSTEM]
     found += [path for path in _below("/var") if os.path.basename(path) not in _OF_VAR]
     found += [*homes(), *_CLOSED, *_EMPTY]
@@ -419,8 +419,8 @@ def _below(folder: str) -> list[str]:
 
 
 def shown_in(closed: Sequence[str], roots: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what of toolchains lies in the closed trees, real and there, outermost alone."""
-    # What is not there has no real path to look for: most of the folders that toolchains could have in a home.
+    """Return the toolchains in the closed trees: resolved, existing, outermost only."""
+    # Most folders that toolchains could have in a home do not exist, so that is checked before resolving them.
     there = filter(os.path.lexists, dict.fromkeys(_toolchains(roots, environment)))
     wanted = map(os.path.realpath, there)
     found = dict.fromkeys(path for path in wanted if inside(path, closed) and path not in closed)
@@ -429,7 +429,7 @@ def shown_in(closed: Sequence[str], roots: Sequence[str], environment: Mapping[s
 
 
 def enclosing_repository(root: str) -> Iterator[str]:
-    """Yield the repository that a workspace is a part of: without its other files git would take them for deleted."""
+    """Yield the repository around a workspace: if its other files were hidden, git would take them for deleted."""
     folder = root
     while (folder := os.path.dirname(folder)) != "/" and not _holds_home(folder):
         if os.path.lexists(os.path.join(folder, ".git")):
@@ -456,12 +456,12 @@ def _toolchains(roots: Sequence[str], environment: Mapping[str, str]) -> Iterato
 
 
 def _installation(programs: str) -> Iterator[str]:
-    """Yield a folder of programs and what they belong to: `lib` and `share` lie beside `bin`."""
+    """Yield a folder of programs and the installation it belongs to, with `lib` and `share` beside `bin`."""
     yield programs
     real = os.path.realpath(programs)
     above = os.path.dirname(real)
     if os.path.basename(real) not in _PROGRAM_FOLDERS or os.path.lexists(os.path.join(above, ".git")):
-        return  # somebody's project: its programs, not the project
+        return  # a project: show its programs, not all of it
     if above != "/" and not _holds_home(above):
         yield above
         yield from _base_of(above)
@@ -483,10 +483,10 @@ def _base_of(venv: str) -> Iterator[str]:
 
 
 def secrets_shown(folders: Iterable[str], depth: int = _DEPTH, most: int = _MOST_ENTRIES) -> list[str]:
-    """Return the secrets in what is shown beside the workspace: nearest first, as far as a bounded look goes.
+    """Return the secrets in folders shown beside the workspace, by a bounded search, nearest first.
 
-    A toolchain holds what was published, in very many files; log-ins lie near its top. What was found counts until
-    something is made, removed or renamed right in one of the folders.
+    A toolchain has very many published files; credentials are near its top. The result is cached until an entry of one
+    of the folders themselves is created, removed or renamed.
     """
     given = tuple(os.path.abspath(folder) for folder in folders)
     key, changed = (given, depth), tuple(changed_at(folder) for folder in given)
@@ -494,11 +494,11 @@ def secrets_shown(folders: Iterable[str], depth: int = _DEPTH, most: int = _MOST
     if known is None or known[0] != changed:
         if len(_found) >= _MOST_LOOKS:
             _found.clear()
-        known = _found[key] = (changed, _look(given, depth, most))
+        known = _found[key] = (changed, _search(given, depth, most))
     return known[1]
 
 
-def _look(given: Sequence[str], depth: int, most: int) -> list[str]:
+def _search(given: Sequence[str], depth: int, most: int) -> list[str]:
     found = [path for path in given if is_secret(path)]
     waiting = [(folder, 0) for folder in given if folder not in found and os.path.isdir(folder)]
     left = most
@@ -506,7 +506,9 @@ def _look(given: Sequence[str], depth: int, most: int) -> list[str]:
         if left <= 0 or below >= depth:
             break
         try:
-            with os.scandir(os.fsencode(folder)) as entries:  # thousands of names, hardly any of which is decoded
+            with os.scandir(
+                os.fsencode(folder)
+            ) as entries:  # bytes: of thousands of names hardly any has to be decoded
                 for entry in entries:
                     left -= 1
                     is_folder = entry.is_dir(follow_symlinks=False)
@@ -527,14 +529,14 @@ def _look(given: Sequence[str], depth: int, most: int) -> list[str]:
 _HARMLESS_DEVICES: Final = tuple(
     f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
 )
-"""What of `/dev` commands may open where they cannot be given one of their own."""
+"""Devices that commands may open where they cannot have a /dev of their own."""
 
 
 def readable_by_rules(closed: Sequence[str], shown: Sequence[str], masked: Sequence[str]) -> list[str]:
-    """Return the paths at and below which everything may be read, so that nothing closed or masked is among it.
+    """Return paths at and below which everything may be read, with nothing closed or masked among it.
 
-    For rules that only ever add: a folder with something hidden in it is named by what else it holds. Folders that
-    commands may write are named whole, whatever lies in them.
+    For Landlock, whose rules can only allow: a folder with something hidden in it is replaced by its other entries.
+    Writable folders are added whole by the caller.
     """
     hidden = [*closed, *masked, "/dev"]
     found = [path for top in _entries("/") for path in _without(top, hidden)]
@@ -543,7 +545,7 @@ def readable_by_rules(closed: Sequence[str], shown: Sequence[str], masked: Seque
 
 
 def _without(path: str, hidden: Sequence[str]) -> Iterator[str]:
-    if inside(path, hidden) or os.path.islink(path):  # a rule on a link would open what it leads to
+    if inside(path, hidden) or os.path.islink(path):  # a rule on a link would allow its target
         return
     if not any(inside(each, [path]) for each in hidden):
         yield path

@@ -45,7 +45,7 @@ _ON_THE_BOARD: Final[dict[Status, BoardStatus]] = {
     "timeout": "failed",
 }
 KEPT_TASKS: Final = 100
-"""Ended tasks that are remembered; older ones are forgotten."""
+"""Ended tasks that are kept; older ones are forgotten."""
 
 
 class BackgroundTask:
@@ -62,13 +62,13 @@ class BackgroundTask:
         self.run: Run
         self.recorded: Recorded | None = None
         self.unrecorded = ""
-        """Why what it changes is not kept for undo, where that is so."""
+        """Why its changes are not recorded; empty if they are."""
         self.waiting: asyncio.Task[Ended]
         self._seen = [0, 0]
 
     @property
     def status(self) -> Status:
-        """Where the command stands."""
+        """The state of the command."""
         ended = self.run.ended
         if ended is None:
             return "running"
@@ -80,11 +80,11 @@ class BackgroundTask:
 
     @property
     def state(self) -> BoardStatus:
-        """Where it stands, in the words of the session's board of tasks."""
+        """The state of the command as the session's task board names it."""
         return _ON_THE_BOARD[self.status]
 
     def make_feed(self, stream: Stream) -> Callable[[bytes], None]:
-        """Return what feeds one of its streams and notes when."""
+        """Return a feed for one of its streams that also notes the time."""
 
         def feed(data: bytes) -> None:
             self.last_activity = time.time()
@@ -93,22 +93,22 @@ class BackgroundTask:
         return feed
 
     def output(self) -> str:
-        """Return what was printed since the last look, as one text."""
+        """Return what was printed since the last call, as one text."""
         stdout, stderr = self.news()
         return "\n".join(part for part in (stdout.rstrip("\n"), mark_stderr(stderr)) if part)
 
     def show_output(self) -> str:
-        """Return what was printed and is still held, as one text."""
+        """Return what was printed and is still in memory, as one text."""
         stdout, stderr = (_text(*stream.since(0)) for stream in (self.stdout, self.stderr))
         return "\n".join(part for part in (stdout.rstrip("\n"), mark_stderr(stderr)) if part)
 
     async def stop(self) -> None:
-        """End it and all it started; return when that is done."""
+        """End the command and all its processes, and wait for that."""
         self.run.stop("cancelled")
         await asyncio.shield(self.waiting)
 
     def news(self) -> tuple[str, str]:
-        """Return what was printed on stdout and stderr since the last time this was asked."""
+        """Return what was printed on stdout and stderr since the last call."""
         texts: list[str] = []
         for number, stream in enumerate((self.stdout, self.stderr)):
             data, lost = stream.since(self._seen[number])
@@ -119,7 +119,7 @@ class BackgroundTask:
         return texts[0], texts[1]
 
     def facts(self) -> dict[str, Any]:
-        """Return what is worth telling of it, as plain data."""
+        """Return it as plain data."""
         ended = self.run.ended
         shown: dict[str, Any] = {
             "task_id": self.id,
@@ -213,7 +213,7 @@ class BackgroundTasks:
             self._session.keep(BOARD).leave(id)
 
     async def cancel(self, id: str) -> BackgroundTask:
-        """End a task and all it started; return when that is done."""
+        """End a task and all its processes, and wait for that."""
         task = self.get(id)
         await task.stop()
         return task
@@ -230,7 +230,7 @@ BACKGROUND: Final[Kept[BackgroundTasks]] = Kept("background", make=BackgroundTas
 
 
 def _text(data: bytes, lost: int) -> str:
-    """Return output as text; what is missing before it is said."""
+    """Decode output, with a note on bytes that are missing before it."""
     note = f"[{lost:,} bytes left out here]\n" if lost else ""
     kind = binary_kind(data[:512], whole=False)
     if kind:
@@ -240,7 +240,7 @@ def _text(data: bytes, lost: int) -> str:
 
 
 async def start(args: BashArgs, ctx: ToolContext) -> ToolResult:
-    """Start a command for `Bash` and answer with its id."""
+    """Start a command for `Bash`; return its id."""
     ctx.session.keep(SHELLS)  # kept first, so that it is closed after the tasks that run in it
     task = await ctx.session.keep(BACKGROUND).start(args, ctx)
     which = f'{{"id": "{task.id}"}}'

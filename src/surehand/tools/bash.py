@@ -1,4 +1,4 @@
-"""`Bash`: run a shell command, understood before it runs, contained while it runs, gone when it ends."""
+"""`Bash`: run a shell command, judged before it runs, sandboxed while it runs, with no processes left afterwards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
-    """Return the variables under which a command that only reads runs."""
+    """Return the variables that keep a read-only command from writing or running more."""
     reading = only_reading(ctx.session.keep(SHELLS).git_settings)
     return reading | quiet_variables(each.words for each in understand_call(args, ctx).commands)
 
@@ -60,7 +60,7 @@ _TAKES_BUILTIN: Final = lazy_pattern(r"\bbuiltin\s*\(|\bfunction\s+builtin\b")
 
 
 def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
-    """Tell whether the shell that runs the command may not be the same after it."""
+    """Tell whether the command may change the state of the persistent shell."""
     report = understand_call(args, ctx)
     if not report.ok or not all(each.literal for each in report.commands):
         return True
@@ -70,7 +70,7 @@ def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
 
 
 def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
-    if ctx.make_call is not None and ctx.session.peek(SHELLS) is None:  # it is to run, and a launcher to start for it
+    if ctx.make_call is not None and ctx.session.peek(SHELLS) is None:  # it will run, and needs a launcher
         protocol.choose().start_ahead()
     effects = list(understand_call(args, ctx).effects)
     if why := find_alteration(args, ctx):
@@ -81,12 +81,12 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
 
 
 def _why_unsafe(args: BashArgs, ctx: ToolContext) -> str:
-    """Say what the sandbox, as it is, does not keep the command from."""
+    """Say what the current sandbox does not prevent the command from doing; empty if it is enough."""
     return sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx) or _tells_secret(args, ctx)
 
 
 def _refuse_unjudged(args: BashArgs, ctx: ToolContext) -> None:
-    """Raise ToolFailure where the sandbox turned out weaker, once it was set up, than the call was judged by."""
+    """Raise ToolFailure if the sandbox turned out weaker than the one the call was judged for."""
     before = ctx.once("judged for want of a sandbox", lambda: _why_unsafe(args, ctx))
     if protocol.abilities().failed and not before and (why := _why_unsafe(args, ctx)):
         raise ToolFailure(
@@ -102,7 +102,7 @@ _FINDS_MORE: Final = ("-exec", "-ok", "-files0", "-x", "-X", "--exec")
 
 
 def _read_through(effects: Iterable[Effect]) -> Iterator[str]:
-    """Yield the folders whose files are all read; to list them is not to read them."""
+    """Yield the folders all of whose files are read, not only listed."""
     for effect in effects:
         if isinstance(effect, ReadPath) and effect.recursive:
             yield effect.path
@@ -113,9 +113,9 @@ def _read_through(effects: Iterable[Effect]) -> Iterator[str]:
 
 
 def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
-    """Say which secret the command could print, where the sandbox cannot cover it; a known read is taken at its word.
+    """Say which secret the command could print because the sandbox cannot cover it; empty if none.
 
-    A read of the very file is the policy's to deny.
+    Of a read-only command only recursive reads count: reading the file itself is judged by the policy.
     """
     secrets = ctx.session.keep(SHELLS).list_uncovered()
     if not secrets:
@@ -128,7 +128,7 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
 
 
 def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
-    """Say which secret a difference would print, where no sandbox leaves it out."""
+    """Say which secret a diff of git would print, if the sandbox cannot leave it out; empty if none."""
     if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().private_view:
         return ""
     from surehand.git.secret_history import find_secret_reached  # lazy: secret_history, 7 ms
@@ -142,11 +142,11 @@ def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
 
 
 _SHOWS_CHANGES: Final = lazy_pattern(r"-[a-zA-Z]*v[a-zA-Z]*|--verb.*")
-"""Options with which `git status` prints what has changed, too."""
+"""Options with which `git status` also prints diffs."""
 
 
 def _git_calls(args: BashArgs, ctx: ToolContext) -> Iterator[tuple[GitCall, str]]:
-    """Yield the calls of git with the folders they run in."""
+    """Yield the calls of git, each with the folder it runs in."""
     from surehand.shell.programs.git import spell_out  # lazy: git's options, 2 ms, for git alone
 
     for each in understand_call(args, ctx).commands:
@@ -156,7 +156,7 @@ def _git_calls(args: BashArgs, ctx: ToolContext) -> Iterator[tuple[GitCall, str]
 
 
 def _top(folder: str) -> str:
-    """Return where the repository around a folder begins."""
+    """Return the top of the repository around a folder."""
     return next((each.top for each in repositories_around(folder)), os.path.realpath(folder))
 
 
@@ -170,7 +170,7 @@ async def _check(args: BashArgs, ctx: ToolContext) -> None:
 
 
 def _reads(effects: Iterable[Effect]) -> Iterator[str]:
-    """Yield the paths that are read, by commands too."""
+    """Yield the paths that are read, also by commands."""
     for effect in effects:
         if isinstance(effect, ReadPath):
             yield effect.path
@@ -180,7 +180,7 @@ def _reads(effects: Iterable[Effect]) -> Iterator[str]:
 
 async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     shells = ctx.session.keep(SHELLS)
-    shells.show(_reads(understand_call(args, ctx).effects))  # the call was permitted, and with it what it names
+    shells.show(_reads(understand_call(args, ctx).effects))  # the call was permitted to read these
     if args.run_in_background:
         from surehand.tools.background import start  # lazy: background, 7 ms
 
@@ -213,7 +213,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _git_alone(args: BashArgs, ctx: ToolContext) -> list[tuple[str, ...]]:
-    """Return the git commands of a line that has no other ones, but those that read what a pipe gives them."""
+    """Return the git commands of a line that otherwise only has commands that read a pipe; else an empty list."""
     report = understand_call(args, ctx)
     runs = [each for each in report.effects if isinstance(each, RunCommand)]
     git = [each.words for each in runs if each.words[:1] == ("git",)]
@@ -233,7 +233,7 @@ async def _once(
     change_log: str | None,
     outcome: Outcome,
 ) -> None:
-    """Run the command in a shell of its own."""
+    """Run the command in a new shell."""
     variables = _read_variables(args, ctx) if is_read_only(args, ctx) else {}
     command = command_of(args.command, ctx, shells, variables)
     run = launcher.run(command, printed.stdout.feed, printed.stderr.feed, change_log=change_log)
@@ -253,7 +253,7 @@ async def _in_memory(
     change_log: str | None,
     outcome: Outcome,
 ) -> None:
-    """Run the command in the session's shell; its directory becomes the session's while it stays inside."""
+    """Run the command in the persistent shell; the session takes over its directory if that is in the workspace."""
     from shlex import quote as quoted
 
     session, text = ctx.session, args.command
@@ -279,14 +279,14 @@ async def _in_memory(
 
 
 async def _preview(args: BashArgs, ctx: ToolContext) -> Preview:
-    """Run the command for real on a copy of the workspace, without network, and show what it would change."""
+    """Run the command on a copy of the workspace, without network, and show what it would change."""
     from surehand.tools.bash_dry_run import dry_run_command  # lazy: bash_dry_run, 55 ms
 
     return await dry_run_command(args, ctx)
 
 
 def _show_preview(args: BashArgs, ctx: ToolContext) -> ShowPreview:
-    """Return when the settings want a dry run of such commands: before a question, or even where none is due."""
+    """Return when the settings ask for a dry run of commands of this class."""
     class_ = understand_call(args, ctx).class_
     if class_ in ctx.options.get("must_try", ()):
         return "always"

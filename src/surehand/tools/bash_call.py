@@ -1,6 +1,6 @@
-"""A `Bash` call: its arguments, what they mean, the process that runs them, and what that came to.
+"""A `Bash` call: its arguments, what they mean, the process that runs them, and the result.
 
-The result has the output, the exit code, what was left out, why it failed, and what to do.
+The result has the output, the exit code, what was left out, why the command failed, and what to do about it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COMMAND_LIMIT: Final = 2 * 1024 * 1024
 _PRIVILEGED: Final = frozenset(
     {"sudo", "su", "doas", "pkexec", "newgrp", "mount", "umount", "fusermount", "ping", "at"}
 )
-"""Programs that need the privileges of their owner, which a process under a change log does not get."""
+"""Set-user-ID programs: a recorded command cannot gain their privileges."""
 
 
 class BashArgs(Args):
@@ -68,7 +68,7 @@ class BashArgs(Args):
     )
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what no schema can say."""
+        """Yield faults that a schema cannot express."""
         if not 1 <= self.timeout <= MAX_MS:
             yield "timeout", f"is {self.timeout} ms; it must be from 1 to {MAX_MS}"
         if not self.command.strip():
@@ -92,7 +92,7 @@ def _encodable(text: str) -> bool:
 
 
 def understand_call(args: BashArgs, ctx: ToolContext) -> ShellReport:
-    """Return what the command means; found out once a call."""
+    """Parse the command and return what it does; cached for the call."""
     home, new_shell = os.path.expanduser("~"), not ctx.options.get("persistent")
     return ctx.once("shell report", lambda: understand(args.command, ctx.cwd, home=home, new_shell=new_shell))
 
@@ -104,7 +104,7 @@ def is_read_only(args: BashArgs, ctx: ToolContext) -> bool:
 
 
 def find_alteration(args: BashArgs, ctx: ToolContext) -> str:
-    """Say why the session's shell with memory may take the command for another one than its words say."""
+    """Say why the persistent shell may run something else than the command says; empty if it does not."""
     shells = ctx.session.peek(SHELLS) if ctx.options.get("persistent") and not args.run_in_background else None
     if shells is None:
         return ""
@@ -118,7 +118,7 @@ def command_names(args: BashArgs, ctx: ToolContext) -> dict[str, None]:
 
 
 def time_s(args: BashArgs, ctx: ToolContext) -> float:
-    """Return how long the command may run: a little less than the settings give the call, so that it can still tell."""
+    """Return how long the command may run: a little less than the call, which still has to report."""
     own = args.timeout / 1000
     settings = ctx.session.settings.tools.get("Bash")
     if settings is None or settings.timeout is None:
@@ -132,7 +132,7 @@ def describe(args: BashArgs) -> str:
 
 
 def change_log_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Runner) -> str | None:
-    """Return the folder that a command's changes are written down in; None for one whose changes are not kept."""
+    """Make the change log of a command; None if its changes are not recorded."""
     if is_read_only(args, ctx) or why_unrecorded(args, ctx, launcher):
         return None
     from surehand.history.words import Author  # lazy: words, 2 ms
@@ -141,7 +141,7 @@ def change_log_of(args: BashArgs, ctx: ToolContext, shells: Shells, launcher: Ru
 
 
 def why_unrecorded(args: BashArgs, ctx: ToolContext, launcher: Runner) -> str:
-    """Say why what a command changes is not kept for undo; an empty text where it is, or where it only reads."""
+    """Say why a command's changes are not recorded; empty if they are, or if it only reads."""
     if is_read_only(args, ctx):
         return ""
     if not launcher.records:
@@ -152,14 +152,14 @@ def why_unrecorded(args: BashArgs, ctx: ToolContext, launcher: Runner) -> str:
 
 
 def needs_privileges(args: BashArgs, ctx: ToolContext) -> bool:
-    """Tell whether one of its programs needs the privileges of their owner."""
+    """Tell whether one of its programs is a set-user-ID program."""
     return any(command.name in _PRIVILEGED for command in understand_call(args, ctx).commands)
 
 
 def command_of(
     text: str, ctx: ToolContext, shells: Shells, variables: Mapping[str, str] = MappingProxyType({})
 ) -> Command:
-    """Return the process that runs a command line; a very long one is read from a descriptor."""
+    """Return the process that runs a command line; a very long one is passed as a file."""
     environment = {**shells.environment(ctx.call.id), **variables}
     if len(text) <= LONG_ARGUMENT and len(script := text.encode("utf-8", "surrogateescape")) <= LONG_ARGUMENT:
         return Command((bash(), "-c", os.fsdecode(script)), ctx.cwd, environment)
@@ -169,11 +169,11 @@ def command_of(
 SLOW_S: Final = 5.0
 _MORE_TIME: Final = "Give it more time (timeout, at most 600000 ms) or run it in the background."
 _HERE: Final = ("://localhost", "://127.", "://[::1]", "://0.0.0.0", "file://")
-"""How an address that needs no network is written."""
+"""Parts of addresses that need no network."""
 
 
 class Outcome:
-    """How a command ended, filled in step by step: a cancelled one has changes to record, too."""
+    """How a command ended, filled in as it is known: changes of a cancelled one are recorded too."""
 
     __slots__ = ("ended", "note")
 
@@ -190,23 +190,23 @@ class Call:
     launcher: Runner
     limit_s: float
     unrecorded: str = ""
-    """Why what it changes is not kept for undo, where that is so."""
+    """Why its changes are not recorded; empty if they are."""
     warning: str = ""
-    """A warning about the sandbox, once in a session."""
+    """A warning about the sandbox, given once in a session."""
 
 
 @frozen
 class Printed:
-    """The output of a command, for the result and, line by line, for subscribers."""
+    """The output of a command, for the result and, as progress, for subscribers."""
 
     stdout: Stream
     stderr: Stream
 
     @classmethod
     def of(cls, ctx: ToolContext, shells: Shells, report_of: ShellReport) -> Printed:
-        """Return where the output of a call goes; each line is reported as progress.
+        """Make the streams of a call; each line is reported as progress.
 
-        The class of the command chooses what is kept of a long one.
+        The class of the command decides how much head and tail is kept.
         """
 
         def report(text: str, stream: str) -> None:
@@ -220,13 +220,13 @@ class Printed:
         )
 
     def close(self) -> None:
-        """Let go of the files that hold the output."""
+        """Close the files of long output."""
         self.stdout.close()
         self.stderr.close()
 
 
 def result(ctx: ToolContext, call: Call, printed: Printed, outcome: Outcome, recorded: Recorded | None) -> ToolResult:
-    """Return what a command came to: for a model as text, for programs as data."""
+    """Build the result of a command: text for a model, data for programs."""
     ended = outcome.ended or Ended(-1, stopped="it was never started")
     stdout, stderr = printed.stdout.show(), printed.stderr.show()
     data = _data(call, stdout, stderr, ended)
@@ -312,7 +312,7 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
             message += f"; {ended.waiting} waited for input"
         seems = not ended.waiting and wanted_input(stdout.text, stderr.text)
         hint = NO_INPUT_HINT if ended.waiting else f"{_MORE_TIME} {NO_INPUT_HINT}" if seems else _MORE_TIME
-        # A program that tries again and again for want of network has said so meanwhile, or is known to need it.
+        # A program that kept retrying without network has printed that, or is known to need network.
         met = _explanation(call, stdout.text, stderr.text, ended) or _wants_network(call)
         if met and met != NO_INPUT_HINT:
             hint = met
@@ -327,7 +327,7 @@ def _error(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> ToolError 
 
 
 def _wants_network(call: Call) -> str:
-    """Say that there is no network when a command that hung is one that only waits for it."""
+    """Explain that there is no network, if the command needs it."""
     profile = call.launcher.profile
     needing = [each.words for each in call.report.commands if program_of(each.name).needs_network]
     if profile.network or not needing:
@@ -336,7 +336,7 @@ def _wants_network(call: Call) -> str:
 
 
 def _asked_in_vain(call: Call) -> str:
-    """Say that there is no network when a command line that came to nothing names a page elsewhere: `curl -s URL`."""
+    """Explain that there is no network, if a command without output names a remote address: `curl -s URL`."""
     words = [word for each in call.report.commands if program_of(each.name).needs_network for word in each.words]
     asked = any("://" in word and not any(here in word for here in _HERE) for word in words)
     return _wants_network(call) if asked else ""
@@ -348,7 +348,7 @@ def _signal_name(number: int) -> str:
     try:
         return f", {signal.Signals(number).name}"
     except ValueError:
-        return ""  # one of the many for real time
+        return ""  # a real-time signal has no name
 
 
 def _put_back(paths: Sequence[str], ended: Ended) -> ToolError:
@@ -365,20 +365,20 @@ def _explanation(call: Call, stdout: str, stderr: str, ended: Ended) -> str:
 
 
 def _last(report: ShellReport) -> SimpleCommand | None:
-    """Return the command whose exit code is that of the whole."""
+    """Return the command whose exit code is that of the line."""
     if not report.ok or not report.commands:
         return None
     return next((each for each in reversed(report.commands) if not each.nested), report.commands[-1])
 
 
 def _met_the_sandbox(call: Call, stdout: Shown, stderr: Shown, ended: Ended) -> list[str]:
-    """Return a word on the sandbox for a command line that went well as a whole: `make | tail` hides what failed."""
+    """Return notes on denials of the sandbox for a line that succeeded: `make | tail` hides failures."""
     explained = denials.explain(stderr.text[-4000:] + stdout.text[-4000:], call.launcher.profile, ended.exit_code)
     explained = explained or ("" if stdout.text or stderr.text else _asked_in_vain(call))
     return [explained] if explained else []
 
 
 def _means_no(report: ShellReport) -> bool:
-    """Tell whether the exit code 1 of a command line is an answer: that of its last command decides."""
+    """Tell whether the exit code 1 means "no" for the last command of a line."""
     last = _last(report)
     return last is not None and exit_1_means_no(last.words)

@@ -1,4 +1,4 @@
-"""The dry run of `Bash`: the command runs for real on a copy of the workspace, to be applied as shown or discarded."""
+"""The dry run of `Bash`: the command runs on a copy of the workspace; its changes are then applied or discarded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BESIDE = (
 
 
 async def dry_run_command(args: BashArgs, ctx: ToolContext) -> Preview:
-    """Return output, exit code and the diff of every file a command would change; its `dry_run` makes that real."""
+    """Run a command on a copy; return its output and the diff of what it would change, with a `dry_run` to apply."""
     shells = ctx.session.keep(SHELLS)
     shells.stand_in(ctx.cwd)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
@@ -48,7 +48,7 @@ async def dry_run_command(args: BashArgs, ctx: ToolContext) -> Preview:
 
 
 async def _run_on_copy(args: BashArgs, ctx: ToolContext, shells: Shells, printed: Printed) -> tuple[Scratch, Ended]:
-    """Run the command on the best copy there is; a second time only where the first could not even be laid out."""
+    """Run the command on the best kind of copy; if an overlay could not be mounted, on the next best."""
     command = command_of(args.command, ctx, shells)
     while True:
         scratch = await prepare_scratch(shells, new_id("dry_run"))
@@ -66,7 +66,7 @@ async def _run_on_copy(args: BashArgs, ctx: ToolContext, shells: Shells, printed
 
 
 class BashDryRun:
-    """One command that ran on a copy."""
+    """A command that ran on a copy, to be applied or discarded."""
 
     def __init__(self, args: BashArgs, ctx: ToolContext, scratch: Scratch, printed: Printed, ended: Ended) -> None:
         self.id = scratch.copy.folder.rpartition("/")[2]
@@ -83,7 +83,7 @@ class BashDryRun:
         self._over = False
 
     def look(self) -> None:
-        """Find out what the command changed; raise ToolFailure where that cannot be read."""
+        """Find what the command changed; raise ToolFailure if that cannot be read."""
         try:
             self._found = self._scratch.copy.differences()
         except OSError as problem:
@@ -127,7 +127,7 @@ class BashDryRun:
         return notes
 
     async def apply(self) -> ToolResult:
-        """Make real exactly what was shown; the command does not run again."""
+        """Apply exactly the changes that were shown; the command does not run again."""
         async with self._turn:
             if self._over:
                 raise ToolFailure("the dry run is over; nothing was changed", code="precondition_failed")
@@ -136,7 +136,7 @@ class BashDryRun:
             try:
                 recorded = await asyncio.shield(work)
             except asyncio.CancelledError:
-                await asyncio.wait({work})  # whole or not at all: it is not left half way
+                await asyncio.wait({work})  # all or nothing: it is not interrupted
                 raise
         return self._result(recorded)
 
@@ -166,7 +166,7 @@ class BashDryRun:
         )
 
     async def discard(self) -> None:
-        """Take the copy away."""
+        """Delete the copy. Idempotent, and allowed after `apply`."""
         async with self._turn:
             self._over = True
             await self._scratch.discard()
