@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tests.tools.workbench import TOOLS, Workbench, failure
 
 from surehand.core.effects import DeletePath, WritePath
+from surehand.core.events import Event
 from surehand.core.settings import HistorySettings, Settings
 from surehand.history.disk import state_at
 from surehand.history.words import ABSENT, Author, FileChange, FileState
@@ -387,3 +388,19 @@ async def test_what_is_shown_of_an_undo_holds_no_secret(tmp_path: Path) -> None:
         assert "-plain" in done.data["diff"]
         assert "canary" not in f"{done.output}{done.data}"
     assert not (tmp_path / "w" / ".env").exists()
+
+
+async def test_an_undo_succeeds_though_a_file_it_restored_is_removed_at_once(tmp_path: Path) -> None:
+    async with scratch_app(tmp_path) as app:
+        for name in ("a", "b"):
+            (tmp_path / name).write_text("old\n")
+            assert (await app.call("Read", {"file_path": name})).ok
+            assert (await app.call("Edit", {"file_path": name, "old_string": "old", "new_string": "new"})).ok
+
+        def remove_other(event: Event) -> None:
+            (tmp_path / ("b" if event.data["path"].endswith("a") else "a")).unlink(missing_ok=True)
+
+        app.bus.subscribe(remove_other, kinds=("file_changed",))
+        result = await app.call("Undo", {"last": 2})
+        assert result.ok, result.output
+        assert len(result.data["paths"]) == 2

@@ -15,7 +15,7 @@ from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import StateError, ToolFailure
 from surehand.core.frozen import frozen
 from surehand.core.record import Args, Field
-from surehand.core.session import Seen, digest_of
+from surehand.core.session import digest_of
 from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
@@ -24,6 +24,7 @@ from surehand.history.disk import state_in
 from surehand.history.history import HISTORY
 from surehand.history.steps import Steps
 from surehand.history.words import ABSENT, Author, FileChange, FileState
+from surehand.tools.write_result import report_step
 from surehand.workspaces.patch import FilePatch, parse_patch
 
 _TIME_S: Final = 600.0
@@ -181,23 +182,13 @@ def run(args: ApplyPatchArgs, ctx: ToolContext) -> ToolResult:
     done = steps.carry_out(who, check_again)
     files = [each for each in done.steps if "directory" not in (each.before.kind, (each.after or ABSENT).kind)]
     for each in files:
-        _report_file(ctx, done.change_id, each)
+        report_step(ctx, "ApplyPatch", done.change_id, each)
     names = [one_line(os.path.relpath(each.path, ctx.session.workspace)) for each in files]
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     trouble = f"\nNote: {done.trouble}" if done.trouble else ""
     data = {"change_id": done.change_id, "paths": [each.path for each in files]}
     undo = Undo(done.change_id, "take the patch back") if done.change_id else None
     return ToolResult(data=data, output=f"Applied to {format_count(len(files), 'file')}: {shown}{trouble}", undo=undo)
-
-
-def _report_file(ctx: ToolContext, change_id: str, step: FileChange) -> None:
-    after = step.after or ABSENT
-    if after.kind == "file" and (seen := ctx.session.read_state.get(step.path)) and seen.digest == step.before.digest:
-        ctx.session.saw(step.path, Seen.of(after.digest, os.stat(step.path)))
-    action = "deleted" if after.kind == "absent" else "created" if step.before.kind == "absent" else "changed"
-    ctx.session.emit(
-        "file_changed", tool="ApplyPatch", call_id=ctx.call.id, path=step.path, change_id=change_id, action=action
-    )
 
 
 TOOL: Final = Tool(

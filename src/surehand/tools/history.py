@@ -17,7 +17,6 @@ from surehand.core.effects import DeletePath, Effect, WritePath
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import replace_values
 from surehand.core.record import Args, Field
-from surehand.core.session import Seen
 from surehand.core.text import format_count
 from surehand.core.tool import Preview, Tool
 from surehand.files.diff import one_line
@@ -30,6 +29,7 @@ from surehand.history.undo import LAST_TURN, Plan, PlannedCall, UndoRequest, Wan
 from surehand.history.words import ABSENT, Author, Change, FileChange
 from surehand.search.ignore_files import KeptFiles
 from surehand.tools import list_schema, object_schema, prompt
+from surehand.tools.write_result import report_step
 
 TIME_S: Final = 600.0
 """Timeout of an undo: one command may have changed tens of thousands of files."""
@@ -257,7 +257,7 @@ def run(args: Any, ctx: ToolContext) -> ToolResult:
         diff = undo.preview(history, plan, _roots(ctx))
         done = _apply(history, plan, who, ctx, made, force=args.force)
         for step in done.steps:
-            _report_file(ctx, tool, done.change_id, step)
+            report_step(ctx, tool, done.change_id, step)
     if plan.kind == "redo" and plan.calls:
         redo_id, made = _make_again(history, plan, who, ctx, done)
         done = replace_values(done, change_id=redo_id)
@@ -400,17 +400,6 @@ def _describe_undo(plan: Plan, step: FileChange) -> str:
     return f"{did} {one_line(step.path)}" + (", which is not empty" if did == "left" else "")
 
 
-def _report_file(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
-    """Update the read state: the caller knows the new content if it had read the old one."""
-    after, seen = step.after or ABSENT, ctx.session.read_state.get(step.path)
-    if after.kind == "file" and seen is not None and seen.digest == step.before.digest:
-        ctx.session.saw(step.path, Seen.of(after.digest, os.stat(step.path)))
-    elif after.kind != "file":
-        ctx.session.read_state.forget(step.path)
-    action = "deleted" if after.kind == "absent" else "created" if step.before.kind == "absent" else "changed"
-    ctx.session.emit("file_changed", tool=tool, call_id=ctx.call.id, path=step.path, change_id=change_id, action=action)
-
-
 _CHANGE: Final = object_schema({"id": "string", "at": "number", "tool": "string", "state": "string"})
 _TAKEN_BACK: Final = object_schema(
     {"changes": list_schema("string"), "paths": list_schema("string")},
@@ -421,56 +410,41 @@ _TAKEN_BACK: Final = object_schema(
     calls=list_schema("object"),
 )
 
+_REVERSAL: Final[dict[str, Any]] = {
+    "kind": "edit",
+    "output_schema": _TAKEN_BACK,
+    "run": run,
+    "check": check,
+    "preview": preview,
+    "effects": effects,
+    "resources": resources,
+    "requires_permission": True,
+    "reversible": True,
+    "cancel_safe": True,
+    "facts_block": True,  # it may be about ten thousand files
+    "timeout_s": TIME_S,
+    "origin": "workspace",
+}
 TOOLS: tuple[Tool, ...] = (
     Tool(
+        **_REVERSAL,
         name="Undo",
-        kind="edit",
-        output_schema=_TAKEN_BACK,
         description=prompt("undo"),
         args=UndoArgs,
-        run=run,
-        check=check,
-        preview=preview,
-        effects=effects,
-        resources=resources,
         search_hint="undo revert take back restore file changes",
-        requires_permission=True,
-        reversible=True,
-        cancel_safe=True,
-        facts_block=True,  # it may be about ten thousand files
-        timeout_s=TIME_S,
-        origin="workspace",
         examples=({}, {"change_id": "12"}),
     ),
     Tool(
+        **_REVERSAL,
         name="Redo",
-        kind="edit",
-        output_schema=_TAKEN_BACK,
         description=prompt("redo"),
         args=RedoArgs,
-        run=run,
-        check=check,
-        preview=preview,
-        effects=effects,
-        resources=resources,
         search_hint="redo bring back undone file changes",
-        requires_permission=True,
-        reversible=True,
-        cancel_safe=True,
-        facts_block=True,  # it may be about ten thousand files
-        timeout_s=TIME_S,
-        origin="workspace",
         examples=({},),
     ),
     Tool(
         name="Changes",
-        output_schema=object_schema(
-            {
-                "changes": list_schema(
-                    object_schema({"id": "string", "at": "number", "tool": "string", "state": "string"})
-                )
-            }
-        ),
+        output_schema=object_schema({"changes": list_schema(_CHANGE)}),
         description=prompt("changes"),
         args=ChangesArgs,
         run=list_changes,

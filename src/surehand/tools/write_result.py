@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.call import ToolResult, Undo
 from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen
+from surehand.core.session import Seen
 from surehand.core.text import DIFF_LINES
 from surehand.core.tool import Preview
 from surehand.files.atomic import replace_file, temporary_name
@@ -18,10 +19,11 @@ from surehand.files.streamed import Streamed, join_parts
 from surehand.files.text import Splice, line_at, splice_bytes
 from surehand.history.disk import HELD_BYTES
 from surehand.history.steps import large_diff
-from surehand.history.words import FileState
+from surehand.history.words import ABSENT, FileChange, FileState
 from surehand.tools import object_schema
 
 if TYPE_CHECKING:
+    from surehand.core.context import ToolContext
     from surehand.tools.file_write import FileWrite
 
 _SNIPPET_BYTES: Final = 8 * 1024
@@ -186,6 +188,26 @@ def show_to_editor(write: FileWrite, status: os.stat_result) -> os.stat_result:
         return replace_file(write.folder, write.name, temporary_name(os.urandom(6).hex()), [whole], fd)
     finally:
         os.close(fd)
+
+
+def report_step(ctx: ToolContext, tool: str, change_id: str, step: FileChange) -> None:
+    """Report one file of a change of many: update the session's read state, and emit `file_changed`.
+
+    A caller that had read the old content knows the new one.
+    """
+    after, state = step.after or ABSENT, ctx.session.read_state
+    seen = state.get(step.path)
+    if after.kind != "file":
+        state.forget(step.path)
+    elif seen is not None and seen.digest == step.before.digest:
+        try:
+            ctx.session.saw(step.path, Seen.of(after.digest, os.stat(step.path)))
+        except OSError:  # somebody has removed it meanwhile
+            state.forget(step.path)
+    action = "deleted" if after.kind == "absent" else "created" if step.before.kind == "absent" else "changed"
+    ctx.session.emit(
+        "file_changed", tool=tool, call_id=ctx.served.id, path=step.path, change_id=change_id, action=action
+    )
 
 
 def open_again(write: FileWrite) -> int:
