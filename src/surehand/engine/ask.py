@@ -1,8 +1,7 @@
-"""Ask for permission on the way of one call: state the facts, have them judged, ask where a question is due.
+"""Permission for one call: pass its facts to the policy, and its question, if there is one, to an approver.
 
-The policy decides, an approver answers; this module only carries facts to the one and questions to the other. An
-answer holds for exactly what was shown: tool, version, arguments and directory, by digest. Where a call had a dry run,
-what the answer makes real is what that showed.
+An answer holds for exactly what was shown: tool, version, arguments and directory, by digest. If a dry run was shown,
+that dry run is applied.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _SHOWN_FIRST: Final = "its changes must be reviewed before they are applied"
 
 
 class Waits:
-    """How long calls have waited for a person: not the tools' time. Questions that are open together count once."""
+    """How long calls have waited for answers, which is not the tools' time; overlapping questions count once."""
 
     def __init__(self) -> None:
         self._total_s: dict[str, float] = {}
@@ -48,7 +47,7 @@ class Waits:
 
     @contextmanager
     def of(self, ids: Sequence[str]) -> Generator[None]:
-        """Count the time inside for calls, by their ids."""
+        """Count the time inside as waiting, for these call ids."""
         for id in ids:
             count, since = self._open.get(id, (0, perf_counter()))
             self._open[id] = (count + 1, since)
@@ -63,12 +62,12 @@ class Waits:
                     self._total_s[id] = self._total_s.get(id, 0.0) + perf_counter() - since
 
     def take(self, id: str) -> float:
-        """Return the seconds a call that ended has waited, and forget them."""
+        """Return the seconds a call has waited, and forget them."""
         return self._total_s.pop(id, 0.0) if self._total_s else 0.0
 
 
 def _waiting(call: ToolCall, session: Session) -> list[str]:
-    """Return the calls that wait for a question: the call itself, the one that made it, and those of its sub-agents."""
+    """Return the ids of the calls that wait for a question: the call, its parent, and those of enclosing sub-agents."""
     ids = [call.id] if call.parent is None else [call.id, call.parent.id]
     above: Session | None = session
     while above is not None:
@@ -78,7 +77,7 @@ def _waiting(call: ToolCall, session: Session) -> list[str]:
 
 
 class Permissions:
-    """Judges calls and asks about those that need it."""
+    """Has calls judged, and asks about those that need it."""
 
     def __init__(self, policy: Policy, approver: Approver, remember: Callable[[str], None] | None = None) -> None:
         self.policy = policy
@@ -87,10 +86,10 @@ class Permissions:
         self._plain: dict[tuple[object, ...], Decision] = {}
         self.waits = Waits()
         self.questions = OpenQuestions()
-        """What waits for an answer now; other processes of the user may give it."""
+        """Questions waiting for an answer; other processes of the user may answer them."""
 
     def request(self, tool: Tool, args: Any, ctx: ToolContext) -> Request:
-        """State the facts of a call."""
+        """Return the facts of a call, as the policy judges them."""
         read_only = tool.read_only if isinstance(tool.read_only, bool) else tool.read_only(args, ctx)
         effects: Sequence[Effect] | None = [] if read_only else None
         if tool.effects is not None:
@@ -132,9 +131,9 @@ class Permissions:
         )
 
     async def decide(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Decision:
-        """Return the verdict on a call. What touches nothing is judged once per tool, not once per call.
+        """Return the verdict on a call; in a thread if the tool says that its facts block.
 
-        Where a tool says that its facts block, they are stated and judged in a thread.
+        A tool without effects and with a constant `read_only` is judged once, not for every call.
         """
         if tool.facts_block:
             return await workers.submit(lambda: self.policy.judge(self.request(tool, args, ctx)))
@@ -150,11 +149,11 @@ class Permissions:
         return decision
 
     def permits(self, tool: Tool, effect: Effect, session: Session) -> bool:
-        """Say whether one further effect of a running call would be allowed without a question."""
+        """Whether a further effect of a running call is allowed without a question."""
         return self.policy.judge(self._request(tool, session, False, [effect], "system")).verdict == "allow"
 
     def refusal(self, tool: Tool, decision: Decision) -> ToolFailure:
-        """Return the failure for a denied call: which rule, and what to do instead."""
+        """Return the failure of a denied call, with the rules and what to do instead."""
         edits = tool.check is not None and bool(_written(decision))
         return ToolFailure(
             f"{tool.name} was not permitted: {decision.reason}",
@@ -165,7 +164,7 @@ class Permissions:
         )
 
     def refuse_look_outside(self, tool: Tool, decision: Decision, session: Session) -> None:
-        """Raise if a dry run would reveal a path outside the roots that nobody has permitted yet."""
+        """Raise ToolFailure if a dry run would show a path outside the roots that needs permission."""
         if decision.verdict != "ask" or tool.preview is None:
             return
         roots = Roots(session.workspace, session.roots)
@@ -178,7 +177,7 @@ class Permissions:
             )
 
     async def preview(self, tool: Tool, args: Any, ctx: ToolContext, workers: Workers) -> Preview | None:
-        """Return what the call would do, found out by the tool itself, or None when it cannot say."""
+        """Return the tool's preview of a call; None if it has none."""
         if tool.preview is None:
             return None
         if beforehand := ctx.once(_PREVIEWED, list[Any]):
@@ -193,11 +192,11 @@ class Permissions:
         return shown
 
     def shows_always(self, tool: Tool) -> bool:
-        """Say whether every question about a tool shows a preview, worked out in a thread, and somebody is there."""
+        """Whether every question about a tool shows a preview made in a thread, and there is somebody to ask."""
         return _always_previews(tool) and not self.questions.has_nobody(self.approver)
 
     def must_try(self, tool: Tool, args: Any, ctx: ToolContext) -> bool:
-        """Say whether a call needs a dry run and a question even where a rule allows it."""
+        """Whether a call needs a dry run and a question even if a rule allows it."""
         return _when_shown(tool, args, ctx) == "always"
 
     async def ask(
@@ -211,10 +210,10 @@ class Permissions:
         shown_first: bool = False,
         approver: Approver | None = None,
     ) -> AskOutcome:
-        """Ask about a call, `approver` or else the application's; raise when the answer is no.
+        """Ask `approver`, or the application's, about a call; raise ToolFailure if the answer is no.
 
-        With `shown_first` somebody wants to see a dry run before it changes anything, whatever the rules say; where
-        nobody is there to look at it, the rules decide.
+        With `shown_first` a dry run is shown even if a rule allows the call; if there is nobody to ask, the rules
+        decide.
         """
         approver = approver or self.approver
         must, nobody = self.must_try(tool, args, ctx), self.questions.has_nobody(approver)
@@ -258,7 +257,7 @@ class Permissions:
     async def _preview_for_question(
         self, tool: Tool, args: Any, ctx: ToolContext, dry_runs: DryRuns, *, must: bool
     ) -> Preview | None:
-        """Return what the question shows from the start; a call that needs a dry run and has none is refused."""
+        """Return the preview for a question; raise ToolFailure if the call needs a dry run and has none."""
         if not must and _when_shown(tool, args, ctx) == "offered":
             return None
         try:
@@ -339,7 +338,7 @@ class Permissions:
         return answer
 
     def _keep(self, answer: Answer, rules: list[str], session: Session) -> None:
-        """Let an answer hold on: for this session, or for good."""
+        """Remember the rules of an answer, for this session or always."""
         for rule in rules:
             if rule not in session.grants:
                 session.grants.append(rule)
@@ -357,24 +356,24 @@ class Permissions:
 
 
 def check_and_preview(tool: Tool, args: Any, ctx: ToolContext) -> None:
-    """Check a call and work out what its question shows: a way to a thread costs as much as either."""
+    """Check a call and make the preview for its question, in one thread: switching to it costs as much as either."""
     check_once(tool, args, ctx)
     try:
         shown = tool.preview(args, ctx) if tool.preview is not None else None
-    except Exception:  # the question meets it again, and reports it
+    except Exception:  # `preview` runs into it again, and reports it
         return
     ctx.once(_PREVIEWED, list[Any]).append(shown)
 
 
 def _written(decision: Decision) -> list[str]:
-    """Return the paths a call writes, if that is all it does."""
+    """Return the paths a call writes; empty if it has any other effect."""
     effects = [each.effect for each in decision.judged if each.effect is not None]
     paths = [each.path for each in effects if isinstance(each, WritePath)]
     return paths if len(paths) == len(effects) else []
 
 
 def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
-    """Return what a call can take back: a tool whose every effect is a stated change of files has each one recorded."""
+    """Return a call's undo level: the tool's, or that of recorded file changes if all its effects are such."""
     if tool.level or not effects or tool.read_only is True:
         return tool.level
     recorded = all(isinstance(each, _OF_FILES) for each in effects)
@@ -383,7 +382,7 @@ def _level(tool: Tool, effects: Sequence[Effect] | None) -> int:
 
 @lru_cache(1000)
 def _always_previews(tool: Tool) -> bool:
-    """Say whether a tool has a preview that is worked out in a thread, for every question."""
+    """Whether a tool has a preview for every question, made in a thread."""
     return tool.preview is not None and tool.show_preview == "asked" and not inspect.iscoroutinefunction(tool.preview)
 
 
@@ -397,14 +396,14 @@ def _when_shown(tool: Tool, args: Any, ctx: ToolContext) -> ShowPreview:
 
 @frozen
 class AskOutcome:
-    """What came of a question: changed arguments, to be judged anew, or the dry run to make real instead of a run."""
+    """The outcome of a question: changed arguments, to be judged again, or the dry run to apply instead of running."""
 
     args: Mapping[str, Any] | None = None
     dry_run: DryRun | None = None
 
 
 class DryRuns:
-    """The dry runs made for one question: the newest is kept until the answer, and discarded unless that wants it."""
+    """The dry runs made for one question. Only the newest is kept, and discarded unless the answer applies it."""
 
     def __init__(self, tool: Tool, ctx: ToolContext, preview: Callable[[], Awaitable[Preview | None]]) -> None:
         self._tool = tool
@@ -413,21 +412,21 @@ class DryRuns:
         self._newest: DryRun | None = None
 
     async def make(self) -> Preview | None:
-        """Try the call (once more)."""
+        """Make a dry run, in place of the one before."""
         await self.close()
         shown = await self._preview()
         self._newest = shown.dry_run if shown is not None else None
         return shown
 
     def find_dry_run(self, wanted: str | None, shown: Preview | None) -> DryRun | None:
-        """Return the dry run an answer is about: the one it names, or the one its question showed."""
+        """Return the dry run an answer applies: the one it names, or else the one the question showed."""
         dry_run = self._newest
         if wanted is None:
             return dry_run if dry_run is not None and shown is not None and shown.dry_run is dry_run else None
         return dry_run if dry_run is not None and dry_run.id == wanted else None
 
     def take(self, wanted: str | None, shown: Preview | None) -> DryRun | None:
-        """Hand out the dry run an answer is about; raise ToolFailure for one that is gone."""
+        """Return the dry run an answer applies, which is then the caller's; raise ToolFailure if it was replaced."""
         dry_run = self.find_dry_run(wanted, shown)
         if dry_run is None and (wanted or (wanted is None and shown is not None and shown.dry_run is not None)):
             raise ToolFailure(
@@ -440,30 +439,30 @@ class DryRuns:
         return dry_run
 
     async def close(self) -> None:
-        """Discard the dry run that was not taken."""
+        """Discard the dry run, unless it was taken."""
         if self._newest is not None:
             dry_run, self._newest = self._newest, None
             await discard_dry_run(self._tool, self._ctx, dry_run)
 
 
 async def discard_dry_run(tool: Tool, ctx: ToolContext, dry_run: DryRun, *, applied: bool = False) -> None:
-    """Discard a dry run: it has been applied by now, or is not wanted."""
+    """Discard a dry run, and emit whether it was applied."""
     await asyncio.shield(dry_run.discard())
     emit_dry_run("dry_run_applied" if applied else "dry_run_discarded", tool, ctx, dry_run)
 
 
 def emit_dry_run(kind: EventKind, tool: Tool, ctx: ToolContext, dry_run: DryRun, **data: Any) -> None:
-    """Say what became of a dry run."""
+    """Emit an event about a dry run."""
     ctx.session.emit(kind, tool=tool.name, call_id=ctx.served.id, dry_run=dry_run.id, **data)
 
 
-# -- a tool's own word (`check_permission`): it narrows what the policy decides, and never widens it -----------------
+# -- `check_permission` of a tool: may make the policy's decision stricter, never laxer ------------------------------
 
 
 async def narrow(
     tool: Tool, args: Any, ctx: ToolContext, decision: Decision, workers: Workers
 ) -> tuple[Decision, Mapping[str, Any] | None]:
-    """Return the decision as the tool narrows it, and the arguments it wants instead, if any."""
+    """Ask a tool's `check_permission`; return the decision, perhaps stricter, and changed arguments, if any."""
     check = tool.check_permission
     if check is None:
         return decision, None
@@ -477,7 +476,7 @@ async def narrow(
 def apply_own_permission(
     tool: Tool, ctx: ToolContext, decision: Decision, said: Any
 ) -> tuple[Decision, Mapping[str, Any] | None]:
-    """Apply a tool's word to a decision; raise ToolFailure for a word that is none."""
+    """Apply what `check_permission` returned to a decision; raise ToolFailure if it is no Permission."""
     if said is None:
         return decision, None
     if not isinstance(said, Permission) or said.verdict not in _STRICTNESS:
@@ -490,12 +489,12 @@ def apply_own_permission(
     if _STRICTNESS[said.verdict] <= _STRICTNESS[decision.verdict]:
         return decision, wanted
     reason = said.reason or f"{tool.name} itself says so"
-    # No rule answers this for good: the tool would say it again.
+    # No suggested rule: the tool would ask again despite it.
     return replace_values(decision, verdict=said.verdict, reason=reason, suggestion=None), wanted
 
 
 def add_own_permission(ctx: ToolContext, shown: Preview | None) -> Preview | None:
-    """Return what a question shows, with what the tool wants to be seen before everything else."""
+    """Put the text that `check_permission` wants shown before a question's preview."""
     said: Permission | None = ctx.once(_KEPT, lambda: None)
     if said is None or not said.show:
         return shown

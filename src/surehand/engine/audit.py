@@ -1,8 +1,8 @@
-"""The audit: every call and every refusal, who approved and which rule, in a chain of hashes.
+"""The audit log: every call and refusal, with its approver and rules, in a hash chain.
 
-Each line holds the hash of the line before it, so that a changed, missing or moved line breaks the chain; a small file
-beside the log remembers the last hash, so that a cut-off end shows too. Several processes may append at once. A log
-that grows past its limit is set aside under a number, and the chain goes on in the next file.
+Each line holds the hash of the line before it, so that a changed, missing or moved line breaks the chain. The head, a
+small file beside the log, holds the last number and hash, so that a truncated end shows too. Several processes may
+append at once. A log over its size limit is renamed to a numbered segment, and the chain goes on in a new file.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ LIMIT_BYTES: Final = 16 * 1024 * 1024
 TEXT_LIMIT: Final = 2000
 _TAIL: Final = 64 * 1024
 FOLLOW_S: Final = 0.05
-"""How long the record of a call that only read may wait for others to be written with."""
+"""How long (s) the record of a read-only call may wait, to be written together with others."""
 _BATCH: Final = 50
-"""Records written under one lock; a call with effects may be waiting for it."""
+"""Records written at a time: the event loop, or a call with effects, waits meanwhile."""
 _FEW_ARGUMENTS: Final = 32
 _PLAIN_TYPES: Final = frozenset({str, int, float, bool, type(None)})
 WAITING_LIMIT: Final = 2000
-"""Records that wait where nothing can be written; what goes beyond is counted, and the count recorded."""
+"""Records kept while nothing can be written; further ones are dropped, and their number is recorded as a gap."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str, check_circular=False)
 """Without the check for cycles: `mask_data` copies what a record holds, and would not end on one."""
 
 
 class Audit:
-    """An audit log in one folder; a listener of the bus. Made once, closed at the end.
+    """An audit log in one directory; a listener of the bus.
 
-    A call with effects is written down before it runs (`intend`). What it came to, and what only reads, is written in
-    batches a moment later, by a thread; a refusal at once. Where nothing can be written `problem` says why; records
-    wait then, and every further call tries again.
+    A call with effects is recorded before it runs (`intend`), a refusal at once. Results, and read-only calls, are
+    recorded in batches a moment later. If writing fails, `problem` says why; the records are kept, and every further
+    call tries again.
     """
 
     def __init__(self, folder: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -59,21 +59,21 @@ class Audit:
         self.path = os.path.join(folder, "audit.jsonl")
         self.limit_bytes = limit_bytes
         self.problem = ""
-        """Why nothing can be written at the moment; empty when all is well."""
+        """Why the log cannot be written; empty if it can."""
         self._writing, self._taking = Lock(), Lock()
         self._head = self._log = -1
         self._closed = False
         self._identity = (-1, -1)
         self._size = -1
-        """Where the log ended after our last line; if it ends elsewhere, another process wrote in between."""
+        """Size of the log after our last write; if it differs, another process has written since."""
         self._last = (0, GENESIS)
         self._asked: dict[str, dict[str, Any]] = {}
         self._intended: dict[str, Any] = {}
-        """Call id → the arguments as its intent has them, for calls with effects that run."""
+        """Call id → masked arguments, for running calls whose intent is recorded."""
         self._waiting: list[Event] = []
         self._due = False
         self._slow = False
-        """Whether some waiting record may take long to make: many arguments, or nested ones."""
+        """Whether masking some waiting record may take long: its arguments are many, or nested."""
         self._lost = 0
         try:
             self._open()
@@ -93,7 +93,7 @@ class Audit:
             self._begin()
 
     def _begin(self) -> None:
-        """Write the head of a chain without a record: one that is missing later was taken away."""
+        """Write the head of an empty chain, so that a head missing later shows as removed."""
         fcntl.flock(self._head, fcntl.LOCK_EX)
         try:
             new = not os.fstat(self._log).st_size and not segments(self.folder)
@@ -106,7 +106,7 @@ class Audit:
         where = getattr(problem, "filename", None) or self.folder
         self.problem = f"{where}: {getattr(problem, 'strerror', None) or problem}"
 
-    # -- what is written when ------------------------------------------------------------------------------------
+    # -- when records are written --------------------------------------------------------------------------------
 
     def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision, args: Any = None) -> None:
         """Record that a call with effects is about to run; raise ToolFailure where that fails: then it must not.
@@ -157,7 +157,7 @@ class Audit:
                 pass
 
     def _may_follow(self, event: Event) -> bool:
-        """Tell whether a record may be written a moment later: the call only read, or its intent stands."""
+        """Whether a record may be written later: the call only read, or its intent is recorded."""
         if event.kind == "dry_run_made":
             return False
         result: ToolResult = event.data["result"]
@@ -165,7 +165,7 @@ class Audit:
         return error is None or error.code != "permission_denied"
 
     def _is_writable(self) -> bool:
-        """Tell whether a record that follows can probably be written: what cannot is said in the call's own result."""
+        """Whether a record can probably be written later; if not, the call's own result must say so."""
         try:
             return os.access(self.path, os.W_OK) and os.fstatvfs(self._log).f_bavail > 0
         except OSError:
@@ -180,22 +180,22 @@ class Audit:
             self.flush()
             return
         self._due = True
-        atexit.register(self.flush)  # a program may end without closing
+        atexit.register(self.flush)  # for programs that end without closing the application
         loop.call_later(delay_s, self._flush_due, loop)
 
     def _flush_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._due:  # written meanwhile, or closed
+        if not self._due:  # flushed meanwhile, or closed
             return
-        if not self._slow:  # less than a millisecond; a thread would fight the loop for the interpreter for longer
+        if not self._slow:  # takes under a millisecond; a thread would contend with the loop for the GIL for longer
             self.flush()
             return
         try:
             loop.run_in_executor(None, self.flush)
-        except RuntimeError:  # the loop is about to end and starts no thread any more
+        except RuntimeError:  # the loop's executor is shut down already
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits; what cannot be written goes on waiting, and `problem` says why."""
+        """Write all waiting records; if that fails they keep waiting, and `problem` says why."""
         self._due = False
         atexit.unregister(self.flush)
         while True:
@@ -207,7 +207,7 @@ class Audit:
                 return
 
     def _write_events(self, events: list[Event]) -> bool:
-        """Write the records of events; False, and they wait, where that fails."""
+        """Write the records of events; on failure keep them waiting and return False."""
         gap = [{"kind": "gap", "at": time(), "lost": self._lost}] if self._lost else []
         try:
             self.append(*gap, *map(self._record, events))
@@ -226,7 +226,7 @@ class Audit:
 
     def _record(self, event: Event) -> dict[str, Any]:
         call: ToolCall = event.data["call"]
-        if event.kind == "dry_run_made":  # something ran on a copy, though nothing was changed
+        if event.kind == "dry_run_made":  # a command ran, if only on a copy
             found = {name: event.data[name] for name in ("dry_run", "exit_code")}
             return _facts("dry_run", call, event.tool, event.session_id, event.at) | {"ok": True} | found
         result: ToolResult = event.data["result"]
@@ -253,7 +253,7 @@ class Audit:
     # -- the chain -----------------------------------------------------------------------------------------------
 
     def append(self, *records: dict[str, Any]) -> None:
-        """Add records to the chain, all or none; one lock, one write. Nothing once it is closed."""
+        """Append records to the chain, all or none, under one lock and in one write. Does nothing once closed."""
         with self._writing:
             if self._closed:
                 return
@@ -279,14 +279,14 @@ class Audit:
             if os.write(self._log, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         except OSError:
-            os.ftruncate(self._log, self._size)  # all or none: no half of a line stays
+            os.ftruncate(self._log, self._size)  # all or none: leave no partial line
             raise
         _write_head(self._head, number, digest)
         self._last = (number, digest)
         self._size += len(data)
 
     def _follow(self) -> None:
-        """Be at the end of the chain, wherever other processes have taken it."""
+        """Catch up with what other processes have appended or rotated; rotate if the log is over its limit."""
         try:
             there = os.stat(self.path)
         except FileNotFoundError:
@@ -305,15 +305,14 @@ class Audit:
         self._open()
 
     def _end(self, size: int) -> tuple[tuple[int, str], int]:
-        """Return number and hash of the last line, and where it ends.
+        """Return (number, hash) to continue from, and the size of the log without an unfinished last line.
 
-        What the head remembers counts when it is further: then an end was cut off, and since numbers go on from there
-        the hole stays visible for ever. Where what it remembers is gone, a hole is left for the same reason. A line
-        that was never finished is no record: it goes.
+        If the head is ahead of the last line, the log was truncated: numbers continue from the head, so that the gap
+        stays visible for ever. If the record that the head names is gone, a number is skipped for the same reason.
         """
         head, window = _read_head(self._head), _TAIL
         tail = os.pread(self._log, window, max(size - window, 0))
-        while window < size and tail.count(b"\n") < 2:  # a line may be longer than what is read at first
+        while window < size and tail.count(b"\n") < 2:  # the last line may be longer than the window
             window *= 4
             tail = os.pread(self._log, window, max(size - window, 0))
         if cut := len(tail) - (tail.rfind(b"\n") + 1):
@@ -321,12 +320,12 @@ class Audit:
             os.ftruncate(self._log, size)
             tail = tail[:-cut]
         last = next(filter(None, map(_parse_position, reversed(tail.splitlines()))), None)
-        if head is None:  # it is written before the first record
+        if head is None:  # removed: a head is written before the first record
             begun = last is not None or bool(segments(self.folder))
             return ((last[0] if last else 0) + begun, GENESIS), size
         if last is None or last[0] <= head[0]:
             return head, size
-        # Between line and head a crash leaves the head behind, by what was written at once.
+        # A crash between writing lines and head leaves the head behind, by one batch at most.
         first = head[0] == 0 and last[0] <= _BATCH + 1
         known = first or any(_parse_position(line) == head for _, _, line in lines(self.folder))
         return (last if known else (last[0] + 1, head[1])), size
@@ -338,7 +337,7 @@ class Audit:
         self._size = 0
 
     def close(self) -> None:
-        """Write what waits and let go of the files; nothing is written through their descriptors any more."""
+        """Write all waiting records and close the files; later appends do nothing."""
         self.flush()
         with self._writing:
             log, head, self._closed = self._log, self._head, True
@@ -354,7 +353,7 @@ def is_flat(args: Mapping[str, Any]) -> bool:
 
 
 def _facts(kind: str, call: ToolCall, tool: str, session_id: str, at: float, args: Any = None) -> dict[str, Any]:
-    """Return what every record says: who wanted what of which tool, and when. `args` are the arguments if masked."""
+    """Return the fields that every record has; `args` are the call's masked arguments, if at hand."""
     facts = {"kind": kind, "at": at, "session": session_id, "call": call.id, "tool": tool, "source": call.source}
     if call.parent is not None:
         facts["parent"] = call.parent.id
@@ -369,17 +368,17 @@ def mask_arguments(call: ToolCall) -> Any:
 
 @lru_cache(maxsize=1024)
 def _mask_reason(reason: str) -> str:
-    """Mask the reason of a decision; most calls of a tool have the same."""
+    """Mask the reason of a decision; cached, since most calls of a tool have the same one."""
     return mask_data(reason, limit=TEXT_LIMIT)
 
 
 def line_hash(previous: str, text: str) -> str:
-    """Return the hash of one line: over the hash before it and the record's own text."""
+    """Return the hash of a line, computed over the previous hash and the record's text."""
     return hashlib.sha256(f"{previous}\n{text}".encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _parse_position(line: str | bytes) -> tuple[int, str] | None:
-    """Return number and hash of a line; None where it is no record."""
+    """Return (number, hash) of a line; None if it is no record."""
     try:
         record = json.loads(line)
         return int(record["n"]), str(record["hash"])
@@ -389,7 +388,7 @@ def _parse_position(line: str | bytes) -> tuple[int, str] | None:
 
 def _write_head(descriptor: int, number: int, digest: str) -> None:
     line, done = f"{number:020} {digest}\n".encode(), 0
-    while done < len(line):  # half of a head would name a record that never was
+    while done < len(line):  # a partial head would name a record that never existed
         done += os.pwrite(descriptor, line[done:], done)
 
 
@@ -399,7 +398,7 @@ def _read_head(descriptor: int) -> tuple[int, str] | None:
 
 
 def segments(folder: str) -> list[tuple[int, str]]:
-    """Return (number, path) of the files set aside, oldest first."""
+    """Return (number, path) of the rotated segments, oldest first."""
     if not os.path.isdir(folder):
         return []
     names = [name for name in os.listdir(folder) if name.startswith("audit-") and name.endswith(".jsonl")]
@@ -432,7 +431,7 @@ def records(folder: str) -> Iterator[dict[str, Any]]:
 
 @frozen
 class Fault:
-    """Where the chain is broken, and how."""
+    """A break of the chain: where, and how."""
 
     file: str
     line: int
@@ -444,7 +443,7 @@ class Fault:
 
 @frozen
 class Verified:
-    """What a check of the chain found."""
+    """The result of verifying the chain."""
 
     count: int
     faults: tuple[Fault, ...]
@@ -452,7 +451,7 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether the chain is whole."""
+        """Whether the chain is intact."""
         return not self.faults
 
     def to_dict(self) -> dict[str, Any]:
@@ -461,7 +460,7 @@ class Verified:
 
 
 def verify(folder: str) -> Verified:
-    """Check every line against the one before it, and the last against what is remembered."""
+    """Verify every line against the one before it, and the last one against the head."""
     faults: list[Fault] = []
     number, previous, count = 0, GENESIS, 0
     hashes: dict[int, str] = {}
@@ -478,7 +477,7 @@ def verify(folder: str) -> Verified:
 
 
 def _check_line(line: str, number: int, previous: str) -> tuple[tuple[int, str] | None, str]:
-    """Return ((number, hash) of a line, what is wrong with it)."""
+    """Return (number, hash) of a line, if readable, and the fault found, if any."""
     text = line.removesuffix("\n")
     try:
         record = json.loads(text)
@@ -511,7 +510,7 @@ def _end_faults(folder: str, number: int, hashes: dict[int, str]) -> list[Fault]
         return [Fault(path, 0, "it cannot be read")] if hashes else []
     if head[0] > number:
         return [Fault(os.path.join(folder, "audit.jsonl"), 0, f"the end is missing: records {number + 1} to {head[0]}")]
-    # A crash between line and head leaves the head behind; what it names must still be there.
+    # A crash between writing lines and head leaves the head behind; the record it names must still exist.
     if head[0] == 0 and number <= _BATCH + 1:
         return []
     if hashes.get(head[0]) != head[1]:

@@ -1,5 +1,7 @@
-"""`Bus`: one stream of events, any number of listeners, none of whom can hurt a call; the sinks of programs; and the
-log, which says each start, end and failure in English."""
+"""`Bus`, which hands events to listeners; `Sinks`, which hand them to functions of a program; and the log.
+
+A listener that raises is reported and never makes a call fail.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +21,28 @@ from surehand.files.sanitize import mask
 _log = logging.getLogger("surehand")
 EventFilter = Callable[[EventKind], bool]
 _Subscription: TypeAlias = tuple[Listener, frozenset[EventKind] | None, EventFilter | None]
-"""Who listens, to which kinds (None: to all), and whether at the moment."""
+"""Listener, its kinds (None: all), and a filter that says whether it wants a kind at the moment."""
 
 
 class Bus:
-    """Hands every event to every listener, in order of subscription; a listener that raises is reported."""
+    """Hands events to listeners, in order of subscription."""
 
-    __slots__ = ("_by_kind", "_changing", "_closed", "_subscriptions", "_told")
+    __slots__ = ("_by_kind", "_changing", "_closed", "_reported", "_subscriptions")
 
     def __init__(self) -> None:
         self._subscriptions: tuple[_Subscription, ...] = ()
         self._by_kind: dict[EventKind, tuple[_Subscription, ...]] = {}
-        self._told: set[tuple[int, int | None]] = set()
+        self._reported: set[tuple[int, int | None]] = set()
         self._changing = threading.Lock()  # followers come and go in a thread of their own
         self._closed = False
 
     def subscribe(
         self, listener: Listener, *, kinds: Iterable[EventKind] | None = None, wants: EventFilter | None = None
     ) -> Callable[[], None]:
-        """Add a listener and return the function that takes it away.
+        """Add a listener for events of these `kinds`, or all; return the function that removes it.
 
-        It gets the events of these `kinds`, or all. `wants` says, each time anew, whether it cares for a kind at the
-        moment; events that nobody cares for need not be made (calls begin and end thousands of times, and so many
-        tools may be registered).
+        `wants` is asked for each event whether the listener wants its kind at the moment. Frequent events that no
+        listener wants are not made at all.
         """
         with self._changing:
             if self._closed:
@@ -57,7 +58,7 @@ class Bus:
         return unsubscribe
 
     def hears(self, kind: EventKind) -> bool:
-        """Say whether anyone cares for events of this kind; the hot path makes no events for nobody."""
+        """Whether any listener wants events of this kind; otherwise none need be made."""
         found = self._by_kind.get(kind)
         for _, _, wants in self._find(kind) if found is None else found:  # noqa: SIM110  # half the time of `any`
             if wants is None or wants(kind):
@@ -65,13 +66,13 @@ class Bus:
         return False
 
     def _find(self, kind: EventKind) -> tuple[_Subscription, ...]:
-        """Return the subscriptions to events of a kind, and remember them."""
-        by_kind = self._by_kind  # taken first: who joins meanwhile puts another in its place
+        """Return the subscriptions to events of a kind, and cache them."""
+        by_kind = self._by_kind  # taken first: `subscribe` in another thread replaces it
         found = by_kind[kind] = tuple(each for each in self._subscriptions if each[1] is None or kind in each[1])
         return found
 
     def close(self) -> None:
-        """Let every listener go: what happens from here on is written down nowhere."""
+        """Remove all listeners; later events are handed to nobody."""
         with self._changing:
             self._subscriptions, self._by_kind = (), {}
             self._closed = True
@@ -82,32 +83,32 @@ class Bus:
         for listener, _, _ in self._find(event.kind) if found is None else found:
             try:
                 listener(event)
-            except OSError as problem:  # a full disk fails every event from here on, and is said once
-                if (id(listener), problem.errno) not in self._told:
-                    self._told.add((id(listener), problem.errno))
+            except OSError as problem:  # a full disk fails every event from here on; log it once
+                if (id(listener), problem.errno) not in self._reported:
+                    self._reported.add((id(listener), problem.errno))
                     _log.error("what happens is not written down: %s", problem)
             except Exception:
                 _log.exception("a listener failed on %s", event.kind)
 
 
-# Sinks: functions of a program's own that get every event, each in a thread of its own.
+# -- sinks: functions of a program that get events, each in its own thread -------------------------------------------
 
 Sink = Callable[[Event], object]
 WAITING_LIMIT: Final = 10_000
 CLOSING_S: Final = 1.0
-"""How long closing waits for sinks that have not taken everything yet."""
+"""How long (s) closing waits for each sink to take its queued events."""
 
 
 @frozen
 class SinkFigures:
-    """What became of the events for one sink."""
+    """Counts of one sink's events."""
 
     name: str
     delivered: int
     failed: int
     """Events on which the sink raised."""
     lost: int
-    """Events it never got, because it was too slow or closed too early."""
+    """Events it did not get: it was too slow, or closed before."""
 
 
 class Sinks:
@@ -118,9 +119,9 @@ class Sinks:
         self._outlets: list[_Outlet] = []
 
     def add(self, sink: Sink, *, kinds: Iterable[EventKind] | None = None, waiting: int = WAITING_LIMIT) -> Sink:
-        """Hand every event (of these kinds) to `sink`, in a thread of its own, until the application closes.
+        """Hand every event (of these kinds) to `sink`, in its own thread, until the application closes.
 
-        At most `waiting` events wait for it. Returns the sink, so that it can be used as a decorator.
+        At most `waiting` events are queued for it. Returns the sink, so that it can be used as a decorator.
         """
         outlet = _Outlet(sink, waiting)
         outlet.unsubscribe = self._bus.subscribe(outlet.on_event, kinds=kinds)
@@ -128,17 +129,17 @@ class Sinks:
         return sink
 
     async def remove(self, sink: Sink) -> None:
-        """Hand a sink what waits for it, and nothing further."""
+        """Remove a sink, after handing it the queued events."""
         leaving = [outlet for outlet in self._outlets if outlet.sink is sink]
         self._outlets = [outlet for outlet in self._outlets if outlet.sink is not sink]
         await self._end(leaving)
 
     def figures(self) -> list[SinkFigures]:
-        """Return what each sink got, failed on and lost."""
+        """Return the counts of each sink."""
         return [outlet.figures() for outlet in self._outlets]
 
     async def close(self) -> None:
-        """Give every sink a moment to take the queued events; report those that were lost."""
+        """Let every sink take its queued events, for `CLOSING_S` at the most; log how many were lost."""
         await self._end(self._outlets)
 
     async def _end(self, outlets: list[_Outlet]) -> None:
@@ -152,7 +153,7 @@ class Sinks:
 
 
 class _Outlet:
-    """One sink, its thread, and what waits for it."""
+    """One sink, its thread and its queue."""
 
     def __init__(self, sink: Sink, limit: int) -> None:
         self.sink = sink
@@ -167,7 +168,7 @@ class _Outlet:
         self._thread.start()
 
     def on_event(self, event: Event) -> None:
-        """Keep an event for the sink; called wherever it happens, and never waits for the sink."""
+        """Queue an event for the sink. Called in any thread; never waits for the sink."""
         with self._wakes:
             if self._stopping or len(self._waiting) >= self._limit:
                 self._lost += 1
@@ -180,23 +181,23 @@ class _Outlet:
             _log.warning("the sink %s is too slow: %d events wait, further ones are lost", self._name, self._limit)
 
     def figures(self) -> SinkFigures:
-        """Return what became of the events so far."""
+        """Return the counts so far."""
         with self._wakes:
             return SinkFigures(self._name, self._delivered, self._failed, self._lost)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the sink has taken what waits for it, or the time is over."""
+        """Wait until the sink has taken all queued events, at most for `seconds`."""
         self._thread.join(seconds)
 
     def stop(self) -> None:
-        """Take no more events; the thread ends when what waits is handed over."""
+        """Take no more events; the thread ends when the queue is empty."""
         self.unsubscribe()
         with self._wakes:
             self._stopping = True
             self._wakes.notify()
 
     def abandon(self) -> None:
-        """Count what still waits as lost."""
+        """Count the events still queued as lost."""
         with self._wakes:
             self._lost += len(self._waiting)
             self._waiting.clear()
@@ -211,7 +212,7 @@ class _Outlet:
                 event = self._waiting.popleft()
             try:
                 self.sink(event)
-            except Exception:  # a sink is foreign code: its errors belong in the log
+            except Exception:  # a sink is code of others: log its errors
                 with self._wakes:
                     self._failed += 1
                     first = self._failed == 1
@@ -235,12 +236,12 @@ LEVELS: Final = {
 
 
 def is_logged(kind: EventKind) -> bool:
-    """Return whether events of this kind are logged; successful calls only on request."""
+    """Whether events of this kind are logged: calls only at level info."""
     return kind in _WARNED or (kind in _CALLS and _log.isEnabledFor(logging.INFO))
 
 
 def log_event(event: Event) -> None:
-    """Write one event to the `surehand` logger; subscribe this to a bus."""
+    """Log an event to the `surehand` logger; a listener of the bus."""
     match event.kind:
         case "call_started":
             if _log.isEnabledFor(logging.INFO):
@@ -266,7 +267,7 @@ def log_event(event: Event) -> None:
 
 
 def at_levels(levels: Mapping[str, str]) -> Listener:
-    """Return a listener that logs, but of these tools only what reaches the level each was given."""
+    """Return a listener that logs events, those of each of these tools only from its level on."""
     least = {tool: LEVELS[level] for tool, level in levels.items()}
 
     def listen(event: Event) -> None:
@@ -294,10 +295,10 @@ def _write(level: int, event: Event, message: str, **fields: Any) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Formats records as one JSON object a line."""
+    """Formats log records as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as one line of JSON."""
+        """Format a record as one line of JSON."""
         fields = getattr(record, "surehand", {})
         line = {"at": record.created, "level": record.levelname.lower(), "message": record.getMessage(), **fields}
         if record.exc_info:
@@ -306,7 +307,7 @@ class JsonLines(logging.Formatter):
 
 
 def to_stderr(level: str, *, json_lines: bool = False) -> None:
-    """Send the log to stderr: what the command line does; a library user sets up logging as usual."""
+    """Send the log to stderr, for the command line; programs configure logging themselves."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if json_lines else logging.Formatter("%(levelname)s %(message)s"))
     _log.handlers[:] = [handler]

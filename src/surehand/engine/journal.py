@@ -1,9 +1,8 @@
-"""The journal of a session: one JSON line for everything that a later process must know to go on.
+"""The journal of a session: JSON lines with everything a later process needs to continue it.
 
-Appended in one write each, so several processes may share it and a crash loses at most the line being written. A
-line that cannot be read is skipped and counted; what can be read is kept. A checkpoint beside it saves the next
-process reading the whole; it is derived: one that is missing, damaged, or does not fit its journal any more costs that
-reading and nothing else.
+Each line is appended in one write, so several processes may share a journal and a crash loses at most the line being
+written. Unreadable lines are skipped. A checkpoint beside it spares the next process reading the whole; it is ignored
+if it is damaged or does not fit the journal.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _REWINDABLE: Final = frozenset({"turn_started", "message", "task_changed", "rewi
 class Journal:
     """An append-only file of one session's events; a listener of the bus.
 
-    Where it cannot be written `problem` says why: what it holds can be read all the same, and nothing is added.
+    If it cannot be written, `problem` says why; it can still be read, and nothing is appended.
     """
 
     def __init__(self, path: str, session_id: str, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -67,20 +66,20 @@ class Journal:
         self._writing = Lock()
         self._descriptor = -1
         self._cut_off = False
-        """Whether the last line was written in part."""
+        """Whether the last line was written only in part."""
         self.problem = ""
-        """Why nothing of the session is kept; empty when all is well."""
+        """Why the journal cannot be written; empty if it can."""
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             self._descriptor = _open_shared(path)
             if os.fstat(self._descriptor).st_size > limit_bytes:
                 self._drop_oldest(limit_bytes)
-            self._mend()
+            self._end_partial_line()
         except OSError as problem:
             self.problem = f"the session cannot be kept in {path}: {problem.strerror}"
 
     def _drop_oldest(self, limit_bytes: int) -> None:
-        """Drop the older half of a journal; its first record is then what that came to. Not while others have it."""
+        """Replace the older half of a journal by one record of its state; not while another process has it open."""
         try:
             flock(self._descriptor, LOCK_EX | LOCK_NB)
         except OSError:
@@ -94,7 +93,7 @@ class Journal:
             while block := old.read(1 << 20):
                 new.write(block)
         os.replace(fresh, self.path)
-        os.close(self._descriptor)  # a process that waited for it finds another file under its name
+        os.close(self._descriptor)  # a process waiting for the lock finds another file at the path, and opens that
         self._descriptor = _open_shared(self.path)
 
     def __call__(self, event: Event) -> None:
@@ -102,7 +101,7 @@ class Journal:
             self.append(event.to_dict())
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one record as one line, in one system call; nothing once it is closed."""
+        """Append a record as one line, in one system call; does nothing once closed."""
         line = _line(record)
         with self._writing:
             if self._descriptor < 0:
@@ -115,20 +114,20 @@ class Journal:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def close(self) -> None:
-        """Let go of the file, and of being known as one that has the session open."""
-        with self._writing:  # a thread that was left behind may be writing; the number may be another file's next
+        """Close the file, and with it the lock that marks the session as open."""
+        with self._writing:  # an abandoned thread may be writing, to a descriptor that may soon be another file's
             descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield what the journal holds so far, oldest first."""
+        """Yield the records so far, oldest first."""
         return records(self.path)
 
     @contextmanager
     def hold_alone(self) -> Generator[bool]:
-        """Keep other processes from opening the session meanwhile; say False where one has it open already."""
-        if self._descriptor < 0:  # nothing can be written, so nothing is at stake
+        """Keep other processes from opening the session meanwhile; yields False if one has it open already."""
+        if self._descriptor < 0:  # nothing can be written, so nothing needs protection
             yield True
             return
         try:
@@ -142,14 +141,14 @@ class Journal:
             flock(self._descriptor, LOCK_SH)
 
     def check_branch(self, name: str) -> None:
-        """Raise ToolFailure where there is a session of that name."""
+        """Raise ToolFailure if a session of that name exists."""
         if os.path.lexists(self._beside(name)):
             raise ToolFailure(
                 f"the session {name!r} exists already", code="precondition_failed", hint="Choose another name."
             )
 
     def start_branch(self, name: str, turn: str) -> None:
-        """Write the journal of a new session that holds this one up to a turn."""
+        """Write the journal of a new session: this one's records before a turn."""
         try:
             descriptor = _private(self._beside(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
@@ -166,14 +165,14 @@ class Journal:
             ) from error
 
     def drop_branch(self, name: str) -> None:
-        """Take the journal away again of a branch that came to nothing."""
+        """Delete the journal of a branch that failed."""
         os.unlink(self._beside(name))
 
     def _beside(self, name: str) -> str:
         return os.path.join(os.path.dirname(self.path), f"{name}.jsonl")
 
-    def _mend(self) -> None:
-        """End a line that a crash left open, so that the next one stands alone."""
+    def _end_partial_line(self) -> None:
+        """End a line that a crash left unfinished, so that the next record has its own."""
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")
@@ -184,7 +183,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _open_shared(path: str) -> int:
-    """Open a journal and be known as one that has it open; waits while another process rewinds or shortens it."""
+    """Open a journal with a shared lock; waits while another process rewinds or shortens it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         flock(descriptor, LOCK_SH)
@@ -195,7 +194,7 @@ def _open_shared(path: str) -> int:
 
 
 class MemoryJournal:
-    """The turns and messages of a session that is kept nowhere: enough to rewind it while it lives."""
+    """The turns and messages of a session without a journal, kept in memory so that it can be rewound."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -207,16 +206,16 @@ class MemoryJournal:
             self._events.append(event)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield what has been said so far, oldest first."""
+        """Yield the records so far, oldest first."""
         return (event.to_dict() for event in list(self._events))
 
     @contextmanager
     def hold_alone(self) -> Generator[bool]:
-        """Nobody else has it."""
+        """Yield True: no other process can open it."""
         yield True
 
     def check_branch(self, name: str) -> None:
-        """Refuse: there is nothing another session could go on from."""
+        """Raise ToolFailure: another session could not read this one."""
         raise ToolFailure(
             "this session is not saved, so it cannot be forked",
             code="precondition_failed",
@@ -224,15 +223,15 @@ class MemoryJournal:
         )
 
     def start_branch(self, name: str, turn: str) -> None:
-        """Refuse likewise."""
+        """Raise ToolFailure, as `check_branch` does."""
         self.check_branch(name)
 
     def drop_branch(self, name: str) -> None:
-        """There is none."""
+        """Do nothing: there is no branch."""
 
 
 def find_session(folder: str, name: str, *, exists: bool = True) -> str:
-    """Return the path of a session's journal; raise StateError for a name that cannot be or, if it must, is not."""
+    """Return the path of a session's journal; raise StateError if the name is invalid, or unknown and must exist."""
     if problem := name_problem(name):
         raise StateError(problem)
     path = os.path.join(folder, f"{name}.jsonl")
@@ -253,7 +252,7 @@ def _until_turn(found: Iterable[dict[str, Any]], turn: str) -> Iterator[dict[str
 
 
 def last_records(path: str, count: int) -> tuple[list[dict[str, Any]], bool]:
-    """Return the last readable records of a journal, oldest first, and whether there are others before them."""
+    """Return the last readable records of a journal, oldest first, and whether there are earlier ones."""
     lines, more = last_lines(path, count)
     parsed = (_parse(line.decode("utf-8", "replace")) for line in lines)
     return [record for record in parsed if record is not None], more
@@ -268,14 +267,14 @@ def _parse(line: str) -> dict[str, Any] | None:
 
 
 def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the readable records of a journal (of some kinds), oldest first; nothing when there is none."""
+    """Yield the readable records of a journal, oldest first, of all kinds or of `kinds`; none if there is no file."""
     if not os.path.exists(path):
         return
     marks = [f'"{kind}"' for kind in kinds]
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             if marks and not any(mark in line for mark in marks):
-                continue  # a record of another kind need not be read
+                continue  # of another kind: spare parsing it
             record = _parse(line)
             if record is not None and (not kinds or record["kind"] in kinds):
                 yield record
@@ -283,15 +282,15 @@ def records(path: str, kinds: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
 
 @frozen
 class SessionSummary:
-    """A session as its journal tells it."""
+    """A session as listed, read from its journal."""
 
     name: str
     updated: float
     calls: int
     first: str
-    """The first question."""
+    """The first prompt."""
     workspace: str
-    """Where it worked; empty where its journal does not say."""
+    """Its workspace; empty if the journal does not say."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -314,9 +313,9 @@ def _summarize(path: str) -> SessionSummary:
 
 
 def list_turns(folder: str, since: float = 0.0) -> Iterator[tuple[str, Usage]]:
-    """Yield the model and the tokens of every turn since a time that the sessions in a folder kept.
+    """Yield model and usage of every turn since a time, from the journals in a directory.
 
-    What a session took over from the one it branched off counts once.
+    Turns that a branch shares with its session count once.
     """
     known = set[tuple[str, float]]()
     try:
@@ -337,7 +336,7 @@ def list_turns(folder: str, since: float = 0.0) -> Iterator[tuple[str, Usage]]:
 
 
 def drop_empty(path: str) -> bool:
-    """Remove the journal of a session in which no model spoke and nothing was called; say whether it was one."""
+    """Delete the journal of a session without a model's message or a call; return whether it was one."""
     if any(map(_says_something, records(path))):
         return False
     for each in (path, checkpoint_path(path)):
@@ -353,7 +352,7 @@ def _says_something(record: dict[str, Any]) -> bool:
 
 
 def _is_record(record: Any) -> bool:
-    """Tell whether a line is a record as to its form; what its data holds is for its readers to doubt."""
+    """Whether a parsed line has the form of a record; readers still have to validate its data."""
     if not isinstance(record, dict):
         return False
     fields = cast("dict[str, Any]", record)
@@ -363,7 +362,7 @@ def _is_record(record: Any) -> bool:
 WRITTEN_AFTER: Final = 64 * 1024
 """Bytes of new records after which a new checkpoint is written."""
 PAST: Final = "past"
-"""The kind of a journal's first record where older ones were dropped: it holds what they came to."""
+"""The kind of a journal's first record if older ones were dropped: it holds the state they led to."""
 _VERSION: Final = 1
 _MARK_BYTES: Final = 512
 _BLOCK: Final = 64 * 1024
@@ -372,22 +371,22 @@ _TABLES: Final = ("read", "tasks")
 
 
 class Past:
-    """What a process needs to continue a session, and what lists show of it."""
+    """The state a journal describes: what is needed to continue the session, and what listings show."""
 
     def __init__(self) -> None:
         self.read: dict[str, dict[str, Any]] = {}
-        """Real path → what was seen there."""
+        """Real path → fields of `Seen`."""
         self.grants: list[str] = []
         self.tasks: dict[str, dict[str, Any]] = {}
         self.activated: list[str] = []
         self.origins: list[str] = []
         self.calls = 0
         self.first = ""
-        """The first question."""
+        """The first prompt."""
         self.workspace = ""
 
     def take_up(self, record: dict[str, Any]) -> None:
-        """Apply one record; KeyError, TypeError or AttributeError for one of another version, or a damaged one."""
+        """Apply one record; raises KeyError, TypeError or AttributeError if it is damaged or of another version."""
         data: dict[str, Any] = record.get("data") or {}
         match record["kind"]:
             case "file_read":
@@ -452,7 +451,7 @@ def checkpoint_path(journal: str) -> str:
 
 
 def read_past(journal: str) -> Past:
-    """Return the state a journal describes: its checkpoint, and the records written since."""
+    """Return the state a journal describes: its checkpoint, updated by the records written since."""
     past, begin = _load_checkpoint(journal)
     end = begin
     for line in complete_lines(journal, begin):
@@ -462,14 +461,14 @@ def read_past(journal: str) -> Past:
             if isinstance(record, dict):
                 past.take_up(cast("dict[str, Any]", record))
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            continue  # written by another version, or damaged: what can be read is kept
+            continue  # damaged, or written by another version: skip it
     if end - begin > WRITTEN_AFTER:
         _save_checkpoint(journal, past, end)
     return past
 
 
 def complete_lines(path: str, begin: int = 0) -> Iterator[bytes]:
-    """Yield the lines of a file from a place on; one without its end is not yet written."""
+    """Yield the complete lines of a file from an offset on; the last may still be being written."""
     try:
         file = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError:
@@ -483,7 +482,7 @@ def complete_lines(path: str, begin: int = 0) -> Iterator[bytes]:
 
 
 def last_lines(path: str, count: int) -> tuple[list[bytes], bool]:
-    """Return the last lines of a file, and whether there are others before them."""
+    """Return the last lines of a file, and whether there are earlier ones."""
     with open(path, "rb") as file:
         begin, tail = file.seek(0, os.SEEK_END), b""
         while begin > 0 and tail.count(b"\n") <= count:
@@ -511,12 +510,12 @@ def _save_checkpoint(journal: str, past: Past, end: int) -> None:
         mark = _mark_checkpoint(journal, end)
         kept = {"version": _VERSION, "end": end, "mark": mark, "past": past.to_dict()}
         write_private(checkpoint_path(journal), json.dumps(kept), flush=False)
-    except (OSError, TypeError, ValueError):  # no room, or somebody else's folder: the journal has it all
+    except (OSError, TypeError, ValueError):  # disk full, or no permission: the journal suffices
         pass
 
 
 def _mark_checkpoint(journal: str, end: int) -> str:
-    """Return the mark of a place in a journal: another journal of the same name has another before it."""
+    """Return a digest of the bytes before an offset; it differs in another journal of the same name."""
     begin = max(0, end - _MARK_BYTES)
     with open(journal, "rb") as file:
         file.seek(begin)

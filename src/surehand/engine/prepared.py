@@ -1,9 +1,9 @@
-"""A prepared call, as the executor and its middleware hand it on: checked, permitted, and who looks on.
+"""`Prepared`, a validated and permitted call, as the executor hands it to middleware and handler; results of failures;
+and child calls.
 
-Beside it: the errors of a call in words, and the calls that its tool makes of others (`ctx.call`). Those go through the
-one door as children of the call they serve, and may do nothing that it may not: each is judged by itself in the same
-session, mode and selection, and under a call that changes nothing it changes nothing. Chains are bounded, and no tool
-calls itself again, by any detour.
+A child call (`ctx.call`) goes through the executor like any other, in the session, mode and selection of its parent. It
+may do nothing that its parent may not: under a read-only call it must be read-only. Chains are limited in depth, and no
+tool may occur twice in one.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
 
 class View(Protocol):
-    """What a session sees of the tools (`core.view.Selection`)."""
+    """The tools a session may call (`core.view.Selection`)."""
 
     def get(self, name: str) -> Tool | None:
-        """Return a tool that the session may call."""
+        """Return a tool by name, importing its module; None if the session may not call it."""
         ...
 
     def at_hand(self, name: str) -> Tool | None:
-        """Return the same without importing its module."""
+        """Return a tool by name if its module is imported already."""
         ...
 
     def names(self) -> list[str]:
-        """Return the names of the tools that the session sees."""
+        """Return the names of all tools that the session may call."""
         ...
 
     def hides(self, name: str) -> bool:
-        """Whether a name is kept from the session."""
+        """Whether the tool exists but not for this session."""
         ...
 
 
 class Meter(Protocol):
-    """Who counts calls (`engine.metrics.Metrics`)."""
+    """Counts calls (`engine.metrics.Metrics`)."""
 
     def count_start(self, tool: str) -> None:
         """Count a call that begins."""
@@ -72,16 +72,16 @@ class Meter(Protocol):
         ...
 
     def estimate_s(self, tool: str) -> float:
-        """Return about how many seconds a call of the tool takes."""
+        """Estimate the duration (s) of a call of the tool."""
         ...
 
 
 class Ledger(Protocol):
-    """The audit log, which records calls where they can be verified later (`engine.audit.Audit`)."""
+    """The audit log (`engine.audit.Audit`)."""
 
     @property
     def problem(self) -> str:
-        """Why calls cannot be recorded; empty where they can."""
+        """Why calls cannot be recorded; empty if they can."""
         ...
 
     def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision, args: Any = None) -> None:
@@ -90,7 +90,7 @@ class Ledger(Protocol):
 
 
 class Prepared:
-    """A call that passed every check and may run."""
+    """A call that passed all checks and may run."""
 
     __slots__ = (
         "abandoned",
@@ -132,11 +132,11 @@ class Prepared:
         """The dry run that is applied instead of running: its diff is what was approved."""
         self.queue_s = 0.0
         self.change_id = ""
-        """The change of files that was recorded for the call."""
+        """The id of the change recorded in the history for this call."""
         self.abandoned = False
-        """Whether its handler did not stop when it was cancelled."""
+        """Whether the handler did not stop when it was cancelled."""
         self.outcome: ToolResult | None = None
-        """What a change came to that had begun when the call's caller was cancelled."""
+        """The result of a change that had begun when the caller was cancelled."""
 
     @property
     def read_only(self) -> bool:
@@ -163,7 +163,7 @@ CLOSED: Final = "the session was closed while the call was under way"
 
 
 def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
-    """Say that there is no such tool in this session: hidden from it, or not there at all."""
+    """Return the failure of a call to a tool that is hidden from the session or does not exist."""
     if view.hides(name):
         message = f"{name} is not among the tools of this session"
         return ToolFailure(message, code="tool_unavailable", hint="Use one of the tools you were given.")
@@ -171,7 +171,7 @@ def missing(name: str, view: View, *, by_model: bool = False) -> ToolFailure:
 
 
 def unknown_tool(name: str, names: Iterable[str], *, by_model: bool = False) -> ToolFailure:
-    """Say that there is no tool of this name, and which names are near; to a model, as it has to write them."""
+    """Return the failure for an unknown name, with similar ones; for a model, spelled as it has to write them."""
     near = find_near(name, names)
     near = [provider_safe(each) for each in near] if by_model else near
     hint = (
@@ -182,19 +182,19 @@ def unknown_tool(name: str, names: Iterable[str], *, by_model: bool = False) -> 
 
 
 def failed_result(failure: ToolFailure) -> ToolResult:
-    """Return the result an expected failure becomes."""
+    """Convert an expected failure to a result."""
     return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output)
 
 
 def closed_result(call: ToolCall) -> ToolResult:
-    """Return the result of a call that comes after the end of its session; it is recorded nowhere."""
+    """Return the result of a call made after its session was closed; it is not recorded."""
     message = f"{call.name} was not run: the session is closed"
     error = ToolError("tool_unavailable", message, "Open a new one; a named session continues where this one ended.")
     return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
 
 
 def given_up(prepared: Prepared | None, why: str) -> ToolResult:
-    """Return the result of a call whose caller was cancelled, with the outcome of a change that had begun."""
+    """Return the result of a call whose caller was cancelled: the outcome of a change that had begun, if any."""
     if prepared is not None and prepared.outcome is not None:
         return prepared.outcome
     hint = NOTHING_CHANGED if prepared is None else aftermath(prepared)
@@ -202,7 +202,7 @@ def given_up(prepared: Prepared | None, why: str) -> ToolResult:
 
 
 def timed_out(prepared: Prepared | None) -> ToolResult:
-    """Return the result of a call that ran into its deadline, and what became of its handler."""
+    """Return the result of a call that exceeded its deadline; it says what became of its handler."""
     assert prepared is not None
     tool, seconds = prepared.tool, prepared.timeout_s
     left = f" {aftermath(prepared)}"
@@ -214,7 +214,7 @@ def timed_out(prepared: Prepared | None) -> ToolResult:
 
 
 def crash_failure(name: str, problem: Exception) -> ToolFailure:
-    """Return the failure a bug in a tool becomes; an extra that is not installed is no bug."""
+    """Return the failure for an exception in a tool; a missing extra is reported as such."""
     if isinstance(problem, ModuleNotFoundError) and (missing_part := explain_missing_module(problem)):
         what, hint = missing_part
         return ToolFailure(f"{name} cannot run: {what}", code="tool_unavailable", hint=hint)
@@ -226,15 +226,15 @@ def crash_failure(name: str, problem: Exception) -> ToolFailure:
 
 
 DEPTH_LIMIT: Final = 8
-"""Calls inside calls."""
+"""Maximum depth of child calls."""
 
 
 async def make_child_call(
     executor: Executor, tool: Tool, own_args: Any, ctx: ToolContext, name: str, args: Mapping[str, Any], listed: bool
 ) -> ToolResult:
-    """Make a call for a running tool and return its result; raise ToolFailure where it may make none.
+    """Make a child call for a running tool and return its result; raise ToolFailure if it may not.
 
-    `listed` holds it to what it `requires`, in a version that fits.
+    With `listed` the tool may call only what it `requires`, in a version that fits.
     """
     own, view = ctx.call, ctx.session.selection
     if view is None:
@@ -274,7 +274,7 @@ def _same(one: str, other: str, view: Selection) -> bool:
 
 
 def refuse_wider(parent: Parent, tool: Tool, args: Any, ctx: ToolContext) -> None:
-    """Raise ToolFailure for a call that may change something, made by one that may not."""
+    """Raise ToolFailure if a child call may change something and its parent may not."""
     if not parent.read_only:
         return
     if not (tool.read_only if isinstance(tool.read_only, bool) else tool.read_only(args, ctx)):

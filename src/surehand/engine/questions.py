@@ -1,7 +1,7 @@
-"""Questions that wait: any follower of the session's channel may answer, and the first answer counts.
+"""Open questions: the approver or any follower of the session's channel may answer; the first answer counts.
 
-The approver is asked as ever. Another process of the user (a console) may list what waits, have a dry run made
-and answer; where there is nobody else to ask, the question waits for it, and ends with a no when it leaves.
+Another process of the user (a console) may list open questions, have dry runs made and answer. If the approver can ask
+nobody, the question waits for such a process, and is answered no when that disconnects.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from surehand.policy.rules import Decision
 
 ANSWERED_LIMIT: Final = 200
-"""Answered questions remembered, for those who answer too late."""
+"""Answered questions remembered, to tell a late answerer who was first."""
 ARGS_LIMIT: Final = 2_000_000
-"""Characters of arguments sent to be changed; longer ones can only be changed where the call was made."""
+"""Characters of arguments that are sent to be edited; longer ones can only be edited in the calling process."""
 
 Reply = Mapping[str, Any]
 
 
 class OpenQuestion:
-    """One question that waits."""
+    """One question waiting for an answer."""
 
     def __init__(self, question: Question, session: Session) -> None:
         self.id = new_id("question")
@@ -45,7 +45,7 @@ class OpenQuestion:
         self.otherwise: Answer | None = None
         """The approver's answer if it could ask nobody; it counts unless a follower answers."""
         self.dry_run = question.preview.dry_run.id if question.preview and question.preview.dry_run else ""
-        """The newest dry run made for it."""
+        """The id of the newest dry run made for it; empty if there is none."""
         self._session = session
         self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._trying = asyncio.Lock()
@@ -63,7 +63,7 @@ class OpenQuestion:
             return shown
 
     async def try_for(self) -> Preview | None:
-        """Make a dry run for a follower; it ends with the question."""
+        """Make a dry run for a follower; cancelled when the question closes."""
         task = asyncio.create_task(self.try_first())
         self._tries.add(task)
         task.add_done_callback(self._tries.discard)
@@ -77,7 +77,7 @@ class OpenQuestion:
     async def wait(
         self, approver: Approver, *, reachable: bool, has_answerers: Callable[[], bool], tell: Callable[[str], None]
     ) -> Answer:
-        """Return the first answer: the approver's, or one that came by the channel; `tell` of waiting for that one."""
+        """Return the first answer, of the approver or by the channel; call `tell` if only the channel is left."""
         if not reachable:
             return await ask_approver(approver, self.question, self.timeout_s)
         asking = asyncio.create_task(ask_approver(approver, self.question, self.timeout_s))
@@ -106,14 +106,14 @@ class OpenQuestion:
             return Answer("no", f"nobody answered within {self.timeout_s:g} s")
 
     async def close(self) -> None:
-        """End the dry run still being made for it: its copy would stay behind."""
+        """Cancel dry runs still being made for it, which would leave their copies behind."""
         for task in list(self._tries):
             task.cancel()
         if self._tries:
             await asyncio.gather(*self._tries, return_exceptions=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all that a person needs to judge it, as plain data; exactly what would run, nothing masked."""
+        """Return everything a person needs to judge the call, exactly as it would run: nothing is masked."""
         question, session = self.question, self._session
         decision, preview = question.decision, question.preview
         return {
@@ -143,7 +143,7 @@ class OpenQuestion:
 
 
 def describe_preview(preview: Preview | None) -> dict[str, Any]:
-    """Return what a preview shows, printable, and the dry run it can make real."""
+    """Return a preview's text and diff, printable, and the id of its dry run."""
     if preview is None:
         return {"preview": "", "diff": "", "dry_run": ""}
     dry_run = preview.dry_run.id if preview.dry_run is not None else ""
@@ -162,25 +162,25 @@ def _sendable(args: Mapping[str, Any]) -> Any:
 
 
 class OpenQuestions:
-    """The questions of one application that wait, and what its channel may ask about them."""
+    """The open questions of one application, and the channel's requests about them."""
 
     def __init__(self) -> None:
         self.reachable = False
-        """Whether other processes can reach the application at all."""
+        """Whether other processes can reach the application."""
         self.has_answerers: Callable[[], bool] = lambda: False
-        """Whether somebody follows who answers questions."""
+        """Whether a follower that answers questions is connected."""
         self.tell: Callable[[str, Question], None] = lambda id, question: None
-        """Called with a question that can only be answered elsewhere, so that the waiting user learns of it."""
+        """Called with a question that only another process can answer, to tell the waiting user."""
         self._open: dict[str, OpenQuestion] = {}
         self._answered: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def has_nobody(self, approver: Approver) -> bool:
-        """Say whether there is nobody to ask."""
+        """Whether neither the approver nor a follower can answer."""
         return isinstance(approver, Nobody) and not self.has_answerers()
 
     @contextmanager
     def put_up(self, question: Question, session: Session) -> Generator[OpenQuestion]:
-        """Have a question wait while inside."""
+        """Keep a question open while inside."""
         waiting = OpenQuestion(question, session)
         self._open[waiting.id] = waiting
         try:
@@ -189,7 +189,7 @@ class OpenQuestions:
             del self._open[waiting.id]
 
     async def wait(self, waiting: OpenQuestion, approver: Approver) -> Answer:
-        """Return the first answer to a question that was put up."""
+        """Return the first answer to an open question."""
         return await waiting.wait(
             approver,
             reachable=self.reachable,
@@ -198,24 +198,24 @@ class OpenQuestions:
         )
 
     def note_answer(self, waiting: OpenQuestion, answer: Answer, by: str) -> None:
-        """Remember who answered what, for those who answer too late."""
+        """Remember an answer and who gave it, to tell a late answerer."""
         self._answered[waiting.id] = {"answer": answer.kind, "by": by, "reason": answer.reason, "at": time.time()}
         while len(self._answered) > ANSWERED_LIMIT:
             self._answered.popitem(last=False)
 
     def lose_answerers(self) -> None:
-        """Answer with no what waited only for those who have left."""
+        """Answer no to questions that waited only for followers, which have all disconnected."""
         for waiting in list(self._open.values()):
             if waiting.otherwise is not None:
                 waiting.give(
                     replace_values(waiting.otherwise, reason=f"{waiting.otherwise.reason}; the console was closed")
                 )
 
-    # -- requests of other processes -----------------------------------------------------------------------------------
+    # -- requests by the channel ---------------------------------------------------------------------------------------
 
     @property
     def requests(self) -> dict[str, Callable[[Mapping[str, Any]], Awaitable[Reply]]]:
-        """What the channel may be asked, by name."""
+        """Request handlers by name."""
         return {"questions": self._list, "answer": self._take_answer, "try": self._try}
 
     async def _list(self, request: Mapping[str, Any]) -> Reply:
@@ -223,7 +223,7 @@ class OpenQuestions:
         return {"questions": [each.to_dict() for each in self._open.values()]}
 
     def _find(self, request: Mapping[str, Any]) -> OpenQuestion | Reply:
-        """Return the question a request is about, or the words for one that does not wait as it was shown."""
+        """Return the open question of a request, or the error reply if it is answered, closed or changed."""
         id = str(request.get("id"))
         if answered := self._answered.get(id):
             by = f" by {answered['by']}" if answered["by"] else ""
@@ -263,7 +263,7 @@ class OpenQuestions:
 
 
 def _answer_problem(waiting: OpenQuestion, answer: Answer, given: Mapping[str, Any]) -> str:
-    """Say what is wrong with an answer; empty for one that can be taken."""
+    """Return what is wrong with an answer; empty if it is valid."""
     if answer.kind != given.get("kind"):
         return answer.reason
     if answer.args is not None and not isinstance(answer.args, dict):

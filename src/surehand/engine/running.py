@@ -1,8 +1,8 @@
-"""Running one handler: on the loop, in a worker thread or in a process, and always under a deadline
-(those of many calls share one timer).
+"""Run one handler on the loop, in a worker thread or in a process, under a deadline.
 
-An async handler gets a task of its own, so that one which swallows its cancellation can be left behind. A thread
-cannot be stopped, only left behind; it needs no task, and wakes the caller itself. A process is killed.
+An async handler gets its own task, so that one that ignores its cancellation can be abandoned. A thread cannot be
+stopped, only abandoned; it needs no task, and wakes the caller itself. A process is killed. Deadlines of many calls
+share one timer.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 Run = Callable[[Any, ToolContext], Coroutine[Any, Any, ToolResult]]
 Waiter = asyncio.Future[None]
 Outcome: TypeAlias = asyncio.Future[Any]
-"""What a handler comes to: a ToolResult, or what a handler in a thread has left to be awaited."""
+"""A ToolResult, or an awaitable that a handler in a thread returned."""
 Start = Callable[[Any, ToolContext, Waiter], Outcome]
-"""Begins a handler and wakes the waiter when its outcome is there."""
+"""Starts a handler; sets the waiter when the outcome is done."""
 
 
 def starter(tool: Tool, workers: Workers) -> Start:
-    """Return the function that begins this tool's handler; decided once per tool."""
+    """Return the function that starts this tool's handler; chosen once per tool."""
     if _runs_in_thread(tool):
         handler = _thread_handler(tool)
 
@@ -49,12 +49,12 @@ def starter(tool: Tool, workers: Workers) -> Start:
 
 
 def start_task(work: Coroutine[Any, Any, ToolResult], waiter: Waiter) -> Outcome:
-    """Begin a coroutine in a task of its own, which wakes the waiter at its end."""
+    """Run a coroutine in its own task, which sets the waiter at its end."""
     return asyncio.get_running_loop().create_task(_run_and_wake(work, waiter))
 
 
 def runner(tool: Tool, workers: Workers) -> Run:
-    """Return the coroutine function that runs this tool's handler to its result; decided once per tool."""
+    """Return a coroutine function that runs this tool's handler to its result; chosen once per tool."""
     run = tool.run
     if tool.where == "process":
         from surehand.engine.process import run_in_process  # lazy: process, 35 ms
@@ -94,7 +94,7 @@ def _runs_in_thread(tool: Tool) -> bool:
 
 
 def _thread_handler(tool: Tool) -> Callable[[Any, ToolContext], Any]:
-    """Return what a thread runs of a sync tool: its check, where that is not made before, and its handler."""
+    """Return the function a thread runs for a sync tool: the handler, after the check if that was not made before."""
     run = tool.run
 
     def handle(args: Any, ctx: ToolContext) -> Any:
@@ -106,20 +106,20 @@ def _thread_handler(tool: Tool) -> Callable[[Any, ToolContext], Any]:
 
 
 def _finish(value: Any) -> Any:
-    """Return the result of a handler in its thread; what is to be awaited stays for the loop."""
+    """Convert a handler's value in its thread; an awaitable is left to the loop."""
     return value if inspect.isawaitable(value) else ToolResult.of(value)
 
 
 async def _await_rest(value: Any) -> ToolResult:
-    """Return the result of a sync handler that has left something to be awaited."""
+    """Await the awaitable that a sync handler returned, and return its result."""
     return ToolResult.of(await value)
 
 
 @lru_cache(1000)
 def checks_itself(tool: Tool) -> bool:
-    """Say whether check and handler run in one thread, one after the other: a way to a thread costs what both do.
+    """Whether check and handler run in one thread, one after the other: a switch to a thread costs as much as both.
 
-    Where somebody is to be asked first, the check runs by itself before that, and the handler does not repeat it.
+    If a question comes first, the check runs alone before it, and is not repeated.
     """
     if tool.check is None or tool.where == "process":
         return False
@@ -128,12 +128,12 @@ def checks_itself(tool: Tool) -> bool:
 
 @lru_cache(1000)
 def checks_on_loop(tool: Tool) -> bool:
-    """Say whether a tool's check is a coroutine function; asked of every call, and slow to find out."""
+    """Whether a tool's check is a coroutine function; cached, as `inspect` is slow."""
     return inspect.iscoroutinefunction(tool.check)
 
 
 def check_once(tool: Tool, args: Any, ctx: ToolContext) -> None:
-    """Check a call's preconditions, once."""
+    """Check a call's preconditions unless this was done before."""
     if (check := tool.check) is not None:
         ctx.once("checked", lambda: check(args, ctx))
 
@@ -177,9 +177,9 @@ async def within(
 ) -> ToolResult:
     """Start a call's work and return its result; raise Overrun at the deadline.
 
-    While it runs, cancelling `running[call_id]` ends this call alone. When the caller itself is cancelled, the work
-    is cancelled first and gets its time to clean up. A change that has begun by then is awaited, and its outcome is
-    the call's: in `prepared.outcome` for a caller who was cancelled.
+    Cancelling `running[call_id]` cancels this call alone. If the caller is cancelled, the work is cancelled first and
+    given its grace period. A change that has begun by then is awaited, and its outcome becomes the call's result; for
+    a cancelled caller it is stored in `prepared.outcome`.
     """
     loop = asyncio.get_running_loop()
     began, waiter = loop.time(), loop.create_future()
@@ -187,7 +187,7 @@ async def within(
     running[prepared.call.id] = waiter
     outcome: Outcome | None = None
     try:
-        outcome = start(waiter)  # the last step: a thread that is woken wants the interpreter at once
+        outcome = start(waiter)  # last: a thread woken earlier would wait for the GIL
         await waiter
     except asyncio.CancelledError as cancelled:
         assert outcome is not None
@@ -214,12 +214,12 @@ async def within(
 
 
 async def _outcome(task: Outcome, prepared: Prepared, *, by_us: bool) -> ToolResult:
-    """Wait for a change that has begun and return its result; a cancelled caller stays cancelled."""
+    """Wait for a change that has begun and return its result; a cancelled caller is cancelled afterwards."""
     limit = asyncio.get_running_loop().time() + CHANGE_LIMIT_S
     while not task.done() and (left := limit - asyncio.get_running_loop().time()) > 0:
         try:
             await asyncio.wait({task}, timeout=left)
-        except asyncio.CancelledError:  # a second wish to stop changes nothing: the change is on its way
+        except asyncio.CancelledError:  # cancelled again: the change still has to be awaited
             by_us = False
     if not task.done():
         failure = _unknown_outcome(prepared.tool)
@@ -243,12 +243,12 @@ async def _outcome(task: Outcome, prepared: Prepared, *, by_us: bool) -> ToolRes
 
 
 def cancellation(prepared: Prepared) -> ToolFailure:
-    """Say that a call was cancelled, and what may still come of it."""
+    """Return the failure of a cancelled call, which says what may still happen."""
     return ToolFailure("the call was cancelled", code="cancelled", hint=aftermath(prepared))
 
 
 def aftermath(prepared: Prepared) -> str:
-    """Say what a call that was given up has changed, as far as anyone can know."""
+    """Describe what a cancelled call has changed, as far as is known."""
     tool = prepared.tool
     if tool.cancel_safe or prepared.dry_run is not None:
         return NOTHING_CHANGED
@@ -280,11 +280,11 @@ def _is_async(tool: Tool) -> bool:
 STOPPED: Final = "surehand: stopped"
 """The message of a cancellation meant for one call, not for its caller."""
 CHANGE_LIMIT_S: Final = 30.0
-"""How long a change that has begun is awaited after its call was given up."""
+"""How long (s) a change that has begun is awaited after its call was cancelled."""
 
 
 async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> None:
-    """Wait for `turn`; cancelling `waiters[call_id]` meanwhile ends this call alone."""
+    """Await `turn`; cancelling `waiters[call_id]` meanwhile cancels this call alone."""
     waiters[call_id] = turn
     try:
         await turn
@@ -297,7 +297,7 @@ async def stoppable(turn: Waiter, waiters: dict[str, Waiter], call_id: str) -> N
 
 
 async def _run_and_wake(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.Future[None]) -> ToolResult:
-    """Wake the waiter from inside the task: one turn of the loop less than a done-callback."""
+    """Set the waiter from inside the task, one turn of the loop earlier than a done-callback would."""
     try:
         return await work
     finally:
@@ -306,7 +306,7 @@ async def _run_and_wake(work: Coroutine[Any, Any, ToolResult], waiter: asyncio.F
 
 
 async def _end(task: Outcome, grace_s: float) -> None:
-    """Cancel a task and wait for its clean-up, as long as it may take; whoever wants to stop meanwhile waits, too."""
+    """Cancel a task and wait for its clean-up, `grace_s` at the most; a cancellation meanwhile is raised at the end."""
     task.cancel()
     limit, again = asyncio.get_running_loop().time() + grace_s, None
     while not task.done() and (left := limit - asyncio.get_running_loop().time()) > 0:
@@ -315,59 +315,59 @@ async def _end(task: Outcome, grace_s: float) -> None:
         except asyncio.CancelledError as cancelled:
             again = cancelled
     if task.done() and not task.cancelled():
-        task.exception()  # retrieved, so that asyncio does not report it as forgotten
+        task.exception()  # or asyncio logs that it was never retrieved
     if again is not None:
         raise again
 
 
-# -- the calls under way ---------------------------------------------------------------------------------------------
+# -- calls in progress -----------------------------------------------------------------------------------------------
 
 CLOSE_LIMIT_S: Final = CHANGE_LIMIT_S + 10.0
-"""How long closing waits for calls that it has stopped; one that outlasts this is recorded nowhere."""
+"""How long (s) closing waits for the calls it has cancelled; one that outlasts this is not recorded."""
 Caller: TypeAlias = asyncio.Task[Any]
 
 
 class Underway:
-    """The tasks inside a call at the moment: counted while they run, stopped and awaited on closing."""
+    """The tasks that are inside a call: counted while they run, cancelled and awaited on closing."""
 
     def __init__(self) -> None:
         self.closed = False
         self._callers: dict[Caller, int] = {}
-        self._exit_failure: set[Caller] = set()
+        self._stopped: set[Caller] = set()
         self._all_ended = asyncio.Event()
 
     def begin(self) -> Caller | None:
-        """Count the current task in; a call may be made inside another by the same task."""
+        """Count the current task in; calls of one task may be nested."""
         caller = asyncio.current_task()
         if caller is not None:
             self._callers[caller] = self._callers.get(caller, 0) + 1
         return caller
 
     def end(self, caller: Caller | None) -> None:
-        """Count a task out."""
+        """Count a task out, as returned by `begin`."""
         if caller is None:
             return
         depth = self._callers.pop(caller) - 1
         if depth:
             self._callers[caller] = depth
             return
-        self._exit_failure.discard(caller)
+        self._stopped.discard(caller)
         if self.closed and not self._callers:
             self._all_ended.set()
 
     def take_stop(self) -> bool:
-        """Tell whether a cancellation is ours alone, meant for the call; then its task itself is not cancelled."""
+        """Whether the current cancellation came from `close` alone; if so, uncancel the task."""
         caller = asyncio.current_task()
-        if caller is None or caller not in self._exit_failure:
+        if caller is None or caller not in self._stopped:
             return False
-        self._exit_failure.discard(caller)
+        self._stopped.discard(caller)
         return caller.uncancel() == 0
 
     async def close(self) -> None:
-        """Refuse calls from now on; stop those under way and wait for their end."""
+        """Refuse further calls, cancel those in progress and wait for their end."""
         self.closed = True
-        for caller in self._callers.keys() - self._exit_failure:
-            self._exit_failure.add(caller)
+        for caller in self._callers.keys() - self._stopped:
+            self._stopped.add(caller)
             caller.cancel()
         if self._callers:
             try:
@@ -377,17 +377,17 @@ class Underway:
                 pass
 
 
-# Deadlines of many calls under one timer.
+# -- deadlines -------------------------------------------------------------------------------------------------------
 
 SHORT_S: Final = 2.0
-"""Below this a deadline is kept to the millisecond; above it may be late by one look."""
+"""Shorter deadlines have a timer of their own; longer ones may be late by `LOOK_EVERY_S`."""
 LOOK_EVERY_S: Final = 0.1
 DEADLINE: Final = "surehand: deadline"
-"""The message of the cancellation that a deadline brings."""
+"""The message of a cancellation at a deadline."""
 
 
 class Deadlines:
-    """Cancels each waiter when its time has come, unless it was let go before."""
+    """Cancels each waiter at its deadline, unless it was dropped before."""
 
     __slots__ = ("_due", "_looking", "_loop")
 
@@ -407,14 +407,14 @@ class Deadlines:
             loop.call_later(LOOK_EVERY_S, self._look, loop)
 
     def drop(self, waiter: asyncio.Future[None]) -> None:
-        """Let a waiter go; its call has ended."""
+        """Remove a waiter whose call has ended."""
         due = self._due.pop(waiter)
         if isinstance(due, asyncio.TimerHandle):
             due.cancel()
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:
-            return  # an application that moved to another loop is looked after there
+            return  # the application moved to another loop, which has a timer of its own
         now = loop.time()
         for waiter, due in list(self._due.items()):
             if isinstance(due, float) and due <= now and not waiter.done():
@@ -429,15 +429,15 @@ _Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None]]"
 
 
 class Workers:
-    """Threads that are made when all others are busy, and end when idle for long.
+    """Threads that are started when all others are busy, and end after being idle for long.
 
-    Daemon threads, unlike the standard pool's: a handler that never returns must not keep the process from ending.
+    Daemon threads, unlike those of `ThreadPoolExecutor`: a handler that never returns must not keep the process alive.
     """
 
     def __init__(self, name: str = "surehand") -> None:
         self._name = name
         self._idle: list[_Jobs] = []
-        """One queue per thread that waits, the latest last: it takes the next job, what it needs is still at hand."""
+        """One queue per idle thread. The last one became idle last and takes the next job, with its caches warm."""
 
     def submit(
         self,
@@ -445,9 +445,9 @@ class Workers:
         waiter: asyncio.Future[None] | None = None,
         afterwards: Sequence[Callable[[], object]] = (),
     ) -> asyncio.Future[Any]:
-        """Run `function` in a thread; the future may be cancelled, the thread goes on. At its end `waiter` is woken.
+        """Run `function` in a thread; set `waiter` at its end. Cancelling the future does not stop the thread.
 
-        What it puts into `afterwards` runs there then, while nobody waits for it.
+        Callables that `function` adds to `afterwards` run in the thread after the outcome is on its way.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -461,7 +461,7 @@ class Workers:
             try:
                 loop.call_soon_threadsafe(_set_outcome, future, value, problem, waiter)
             except RuntimeError:
-                pass  # the loop closed while the thread worked; nobody waits any more
+                pass  # the loop was closed meanwhile
             for each in afterwards:
                 each()
 
@@ -492,10 +492,10 @@ class Workers:
                 try:
                     self._idle.remove(jobs)
                 except ValueError:
-                    continue  # a job was just promised to this thread
+                    continue  # `submit` has just taken this queue to put a job in
                 return
             job()
-            # Not sooner: a thread that still winds up takes the next job twice as late as another.
+            # Only after the job: a thread still finishing one would start the next later than another thread.
             self._idle.append(jobs)
 
 
@@ -509,7 +509,7 @@ def _set_outcome(
     if problem is None:
         future.set_result(value)
     elif isinstance(problem, StopIteration | SystemExit | KeyboardInterrupt | asyncio.CancelledError):
-        # asyncio gives these a meaning of its own; as the outcome of a handler they are plain failures.
+        # These have a meaning to asyncio; raised by a handler they are plain failures.
         future.set_exception(RuntimeError(f"the handler raised {type(problem).__name__}({problem})"))
     else:
         future.set_exception(problem)

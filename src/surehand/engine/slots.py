@@ -1,7 +1,6 @@
-"""Slots to run in: per tool a number of calls at once and a bounded queue; per declared resource one call at a time.
+"""Scheduling: a concurrency limit and a bounded queue per tool, one call at a time per declared resource.
 
-The common case, a free slot and no resource, is two additions; everything else waits its turn, first come first
-served.
+Waiting calls are served in order of arrival. The common case, a free slot and no resource, is two additions.
 """
 
 from __future__ import annotations
@@ -21,35 +20,35 @@ DEFAULT_QUEUE: Final = 1000
 
 Turn: TypeAlias = asyncio.Future[None]
 Waiters: TypeAlias = dict[str, Turn]
-"""Call id → what its call waits for at the moment; cancelling that ends the call."""
+"""Call id → the future that its call awaits at the moment; cancelling that ends the call."""
 
 
 class Slot:
-    """The places of one tool."""
+    """The running and waiting calls of one tool, and its limits."""
 
     __slots__ = ("limit", "name", "queue_size", "running", "waiting")
 
     def __init__(self, name: str, limit: int = DEFAULT_LIMIT, queue_size: int = DEFAULT_QUEUE) -> None:
         self.name = name
         self.limit = limit
-        """May be changed at any time; calls that run stay."""
+        """May be changed at any time; running calls are not stopped."""
         self.queue_size = queue_size
         self.running = 0
         self.waiting: deque[Turn] = deque()
 
     def to_dict(self) -> dict[str, str | int]:
-        """Return how many run and wait, as plain data."""
+        """Return the limit and the numbers of running and waiting calls."""
         return {"tool": self.name, "running": self.running, "waiting": len(self.waiting), "limit": self.limit}
 
     def take(self) -> bool:
-        """Take a place if one is free and nobody waits for it."""
+        """Take a slot if one is free and no call waits for it."""
         if self.running < self.limit and not self.waiting:
             self.running += 1
             return True
         return False
 
     async def wait(self, waiters: Waiters, call_id: str) -> float:
-        """Take a place when it is our turn; returns the seconds waited. Raises `queue_full` when too many wait."""
+        """Wait for a slot, take it and return the seconds waited; raise `queue_full` if too many calls wait."""
         if len(self.waiting) >= self.queue_size:
             raise ToolFailure(
                 f"{self.name} has {self.running} calls running and {len(self.waiting)} waiting; its queue is full",
@@ -63,7 +62,7 @@ class Slot:
         try:
             await stoppable(turn, waiters, call_id)
         except BaseException:
-            if not turn.cancelled():  # the slot was granted in the same moment; the next in the queue gets it
+            if not turn.cancelled():  # cancelled just after it got the slot: pass it on
                 self.leave()
             elif turn in self.waiting:
                 self.waiting.remove(turn)
@@ -71,28 +70,28 @@ class Slot:
         return perf_counter() - began
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Release a slot."""
         self.running -= 1
         if self.waiting:
             self.admit()
 
     def admit(self) -> None:
-        """Hand free places to those who wait; also after the limit was raised."""
+        """Give free slots to waiting calls; also to be called after raising the limit."""
         while self.waiting and self.running < self.limit:
             turn = self.waiting.popleft()
-            if not turn.done():  # a cancelled one only has not been told yet
+            if not turn.done():  # otherwise cancelled, and its task has not run yet
                 self.running += 1
                 turn.set_result(None)
 
 
 class Resources:
-    """What must not be used by two calls at once: names such as `file:/a/b` or `server:x`, held while a call runs."""
+    """Locks by name (`file:/a/b`, `server:x`), each held by one running call at a time."""
 
     def __init__(self) -> None:
         self._held: dict[str, deque[Turn]] = {}
 
     def take(self, names: tuple[str, ...]) -> bool:
-        """Take all of them if all are free; otherwise none."""
+        """Take all resources if all are free, else none."""
         if any(name in self._held for name in names):
             return False
         for name in names:
@@ -100,8 +99,10 @@ class Resources:
         return True
 
     async def wait(self, names: tuple[str, ...], waiters: Waiters, call_id: str) -> float:
-        """Take all of them, one after another, and return the seconds waited; no two calls wait for each other as
-        long as everybody takes them `sort_names`."""
+        """Take the resources one by one and return the seconds waited.
+
+        Callers pass names sorted by `sort_names`: taken in one order, they cannot deadlock.
+        """
         began = perf_counter()
         taken: list[str] = []
         try:
@@ -114,7 +115,7 @@ class Resources:
         return perf_counter() - began
 
     def leave(self, names: Iterable[str]) -> None:
-        """Release resources; the longest waiting call is next."""
+        """Release resources, each to the call that has waited longest for it."""
         for name in names:
             queue = self._held[name]
             while queue and queue[0].done():
@@ -134,13 +135,13 @@ class Resources:
         try:
             await stoppable(turn, waiters, call_id)
         except BaseException:
-            if not turn.cancelled():  # it was given in the same moment; pass it on
+            if not turn.cancelled():  # cancelled just after it got the resource: pass it on
                 self.leave((name,))
             raise
 
 
 def sort_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct names in the one order everybody takes them."""
+    """Return distinct names in the order in which all calls take them."""
     return tuple(sorted(set(names)))
 
 
@@ -153,7 +154,7 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
 HOLD_S: Final = 0.004
 """How long calls may follow one another in one turn; a turn is longer than this by the call that used it up."""
 _RELEASED: Final = 32
-"""How many waiting calls go on in a turn; the rest keep their place."""
+"""How many held-back calls go on per turn; the rest keep their order."""
 
 
 class Turns:
