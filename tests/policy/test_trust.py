@@ -17,7 +17,7 @@ from surehand import Surehand
 from surehand.core.effects import RunCommand
 from surehand.core.errors import RuleError, StateError
 from surehand.core.settings import Settings
-from surehand.policy import trust
+from surehand.policy import packages, trust
 from surehand.policy.policy import Policy
 
 
@@ -337,13 +337,13 @@ def test_a_change_of_what_a_script_runs_is_noticed_however_it_says_so(how: str, 
 
 
 def _lead_to_many(folder: Path) -> None:
-    lay(folder, {"hook.sh": "".join(f"sh run/{each}.sh\n" for each in range(trust.MOST_FILES))})
-    lay(folder, {f"run/{each}.sh": "" for each in range(trust.MOST_FILES)})
+    lay(folder, {"hook.sh": "".join(f"sh run/{each}.sh\n" for each in range(packages.MOST_FILES))})
+    lay(folder, {f"run/{each}.sh": "" for each in range(packages.MOST_FILES)})
 
 
 def _lead_to_much(folder: Path) -> None:
     (folder / "program").write_bytes(b"\x7fELF")
-    os.truncate(folder / "program", trust.MOST_BYTES)
+    os.truncate(folder / "program", packages.MOST_BYTES)
     lay(folder, {"hook.sh": "./program\n"})
 
 

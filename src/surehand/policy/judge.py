@@ -44,6 +44,7 @@ from surehand.policy.rules import (
     host_guard,
     plain_host,
 )
+from surehand.policy.trust import lies_in
 
 if TYPE_CHECKING:
     from surehand.core.settings import Mode
@@ -408,7 +409,7 @@ def public_file(place: ResolvedPath) -> bool:
 def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> str:
     """Return what would be changed of the files that a trusted folder runs, or nothing."""
     files = rules.trusted_files
-    if place.real in files:
+    if lies_in(place.real, files):
         return place.given
     return next((path for path in sorted(files) if is_beneath(path, place.real)), "") if effect.recursive else ""
 

@@ -20,7 +20,7 @@ from surehand.policy.judge import Judgement, has_other_names
 from surehand.policy.paths import Roots, compile_pattern, fold_name, has_wildcard, pattern_key
 from surehand.policy.rule_files import rules_in_force
 from surehand.policy.rules import STRICTNESS, Decision, JudgedEffect, Kind, MatchedRule, Request, Rule, Verdict, grant
-from surehand.policy.trust import trusted_files
+from surehand.policy.trust import lies_in, trusted_files
 
 if TYPE_CHECKING:
     from surehand.core.session import Session
@@ -260,7 +260,7 @@ def _with_trusted(denied: Callable[[str], bool] | None, workspace: str) -> Calla
     files = trusted_files(workspace)
     if not files:
         return denied
-    return lambda path: path in files or (denied is not None and denied(path))
+    return lambda path: lies_in(path, files) or (denied is not None and denied(path))
 
 
 def narrower_mode(first: Mode, second: Mode) -> Mode:
