@@ -38,11 +38,11 @@ _NO_ATTRIBUTES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS
 
 
 def _always() -> None:
-    """Stand for a change that nobody can give up half-way, and for nothing to do meanwhile."""
+    """Do nothing: the change cannot be cancelled, and there is nothing to do meanwhile."""
 
 
 def temporary_name(change_id: str) -> str:
-    """Return the name the new bytes of a change have until they take the real one."""
+    """Return the name of a change's temporary file."""
     return f".surehand-{change_id}.tmp"
 
 
@@ -58,10 +58,10 @@ def replace_file(
     check_wanted: Callable[[], None] = _always,
     meanwhile: Callable[[], object] = _always,
 ) -> os.stat_result:
-    """Put `parts` in the place of the file `name` (open as `like`), keeping its attributes; `mode` changes that one.
+    """Replace the file `name` (open as `like`) by `parts`, keeping its attributes; `mode`, if given, replaces its mode.
 
-    `meanwhile` is called while the bytes are on their way to the disk, `check_wanted` when all is ready but the rename;
-    where one of them raises, the old file stays.
+    `meanwhile` is called while the bytes are written to the disk, `check_wanted` just before the rename; if one of them
+    raises, the old file stays.
     """
     fd = _create(folder, temporary, 0o600)
     try:
@@ -96,7 +96,7 @@ def create_file(
     check_wanted: Callable[[], None] = _always,
     meanwhile: Callable[[], object] = _always,
 ) -> os.stat_result:
-    """Put `parts` into a new file; FileExistsError when the name is taken. `mode` None takes the user's default."""
+    """Create a file with `parts`; FileExistsError if the name is taken. `mode` None is the user's default."""
     fd = _create(folder, temporary, 0o666)
     try:
         write_all(fd, parts)
@@ -119,13 +119,13 @@ def create_file(
 
 
 def _after(written: os.stat_result, fd: int) -> os.stat_result:
-    """Return the status of our bytes under their new name; an older one when somebody has written since."""
+    """Return the file's status after the rename; the one before it if somebody has written since."""
     status = os.fstat(fd)
     return status if (status.st_mtime_ns, status.st_size) == (written.st_mtime_ns, written.st_size) else written
 
 
 def write_all(fd: int, parts: Iterable[Part]) -> None:
-    """Write all parts, however few bytes the system takes at a time; what is no list is written as it comes."""
+    """Write all parts, despite short writes; those of an iterator one by one."""
     if not isinstance(parts, list | tuple):
         for part in parts:
             write_all(fd, [part])
@@ -152,7 +152,7 @@ def write_held(fd: int, parts: Iterable[bytes | memoryview]) -> None:
 
 
 def keep_attributes(source: int, target: int) -> None:
-    """Give `target` the owner, attributes, access lists and mode of `source`; raise ToolFailure where it cannot."""
+    """Copy owner, extended attributes, access lists and mode from `source` to `target`, or raise ToolFailure."""
     old, new = os.fstat(source), os.fstat(target)
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
         _keep_owner(target, old, new)
@@ -183,7 +183,7 @@ def _keep_xattrs(source: int, target: int) -> None:
         try:
             os.setxattr(target, name, os.getxattr(source, name))
         except OSError as problem:
-            # Labels of the security system are its own to give; what the user attached must not be lost.
+            # Security labels are set by the system; an attribute that the user set must not be lost.
             if not name.startswith(("security.", "trusted.", "system.nfs4")):
                 raise ToolFailure(
                     f"the attribute {name} of the file cannot be preserved: {problem.strerror}",
@@ -202,7 +202,7 @@ def _take_name(folder: int, temporary: str, name: str) -> None:
     except OSError as problem:
         if problem.errno not in _NO_LINKS:
             raise
-        # A file system without hard links: look, then rename. Cooperating writers are kept out by the lock.
+        # A file system without hard links: check, then rename. The lock excludes other Surehand processes.
         if name in os.listdir(folder):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -211,21 +211,21 @@ def _take_name(folder: int, temporary: str, name: str) -> None:
 
 
 def discard(folder: int, temporary: str) -> None:
-    """Remove the new bytes of a change that is not made."""
+    """Delete the temporary file of a change that is not made."""
     try:
         os.unlink(temporary, dir_fd=folder)
     except OSError:
         pass
 
 
-# What is done beside the write: in a thread for a large content, while the disk works for a small one.
+# Work beside the write: in a thread for a large content, at once for a small one.
 
 BESIDE_BYTES: Final = 900_000
 """From this size on the new bytes are hashed in a thread, while they are written."""
 
 
 class Beside(Generic[T]):
-    """A work begun, in a thread for a large content or at once for a small one; calling it gives its outcome."""
+    """Work begun in a thread for a large content, or done at once for a small one; calling it returns the result."""
 
     def __init__(self, session: Session, size: int, work: Callable[[], T]) -> None:
         self._future: Future[T] | None = None
@@ -233,13 +233,13 @@ class Beside(Generic[T]):
             try:
                 self._future = session.keep(WRITE_THREAD).submit(work)
                 return
-            except (OSError, RuntimeError):  # no thread or no descriptor left: then at once
+            except (OSError, RuntimeError):  # no thread or descriptor left: do it at once
                 pass
         self._outcome = work()
 
     @property
     def is_done(self) -> bool:
-        """Whether nobody has to wait for it."""
+        """Whether the result is there."""
         return self._future is None or self._future.done()
 
     def __call__(self) -> T:
@@ -257,14 +257,14 @@ async def _close_thread(thread: ThreadPoolExecutor) -> None:
 
 
 WRITE_THREAD: Final = Kept("write_thread", make=_make_thread, close=_close_thread)
-"""One thread per session for work that an edit need not wait for: starting a thread for each edit takes longer."""
+"""One thread per session for work beside writes; starting one for each write takes longer than the work."""
 
 
-# Locks that hold between processes: an advisory lock on the folder of a file, held while the file is replaced.
+# Locks between processes: an advisory lock on the folder of a file, held while the file is replaced.
 #
-# The folder itself is locked (`flock` on its descriptor), not a lock file: nothing is left behind, the kernel lets go
-# when a process dies, and two workspaces that share a folder exclude each other too. The section under the lock takes
-# milliseconds, so that one lock for a whole folder costs nobody anything.
+# The folder itself is locked (`flock` on its descriptor), not a lock file: nothing is left behind, the kernel releases
+# it when a process dies, and two workspaces that share a folder exclude each other too. It is held for milliseconds,
+# so one lock for a whole folder is fine.
 
 WAIT_S: Final = 15.0
 _FIRST_PAUSE_S: Final = 0.0005
@@ -272,20 +272,20 @@ _LONGEST_PAUSE_S: Final = 0.02
 
 
 def try_lock(fd: int) -> bool:
-    """Lock the folder `fd` unless somebody else has it; closing the descriptor unlocks it."""
+    """Lock the folder `fd`; return False if somebody else has the lock. Closing the descriptor unlocks it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:
         if problem.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EINTR):
             return False
         if problem.errno in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL):
-            return True  # a file system without locks (some network ones): the checks by content still hold
+            return True  # a file system without locks (some network ones): the content checks still apply
         raise
     return True
 
 
 def wait_for_lock(fd: int) -> None:
-    """Lock the folder `fd` from a thread that may wait; raise ToolFailure where somebody else keeps it."""
+    """Lock the folder `fd`, waiting in this thread; raise ToolFailure after `WAIT_S`."""
     if try_lock(fd):
         return
     for pause in _pauses():
@@ -296,7 +296,7 @@ def wait_for_lock(fd: int) -> None:
 
 @contextmanager
 def locked_now(fds: Sequence[int]) -> Generator[None]:
-    """Hold the locks of folders from a thread that may wait."""
+    """Hold the locks of folders, waiting for them in this thread."""
     taken: list[int] = []
     try:
         for fd in _sort_descriptors(fds):
@@ -328,7 +328,7 @@ def _pauses() -> Generator[float]:
 
 
 def unlock(fd: int) -> None:
-    """Let go of the lock of a folder."""
+    """Unlock a folder."""
     try:
         fcntl.flock(fd, fcntl.LOCK_UN)
     except OSError:
@@ -336,14 +336,14 @@ def unlock(fd: int) -> None:
 
 
 def remove_empty_folders(paths: Sequence[str]) -> None:
-    """Remove folders, the last first, that were made for a file that was not written; stop at one in use."""
+    """Remove folders made for a file that was not written, the last first; stop at one in use."""
     for path in reversed(paths):
         try:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return
         try:
-            with locked_now([folder]):  # a writer that is about to create a file there holds it
+            with locked_now([folder]):  # held by a writer that is about to create a file there
                 os.rmdir(path)
         except (OSError, ToolFailure):
             return

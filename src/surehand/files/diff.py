@@ -1,4 +1,4 @@
-"""Diffs: of two texts, and of an edit by its window alone, never by comparing whole files.
+"""Diffs: of two texts, and of an edit by its lines alone, without comparing whole files.
 
     splice_diff(data, splices, UTF8, "a.py")     # what the edit changes, with three lines around
     text_diff(before, after, "a.py")             # two texts, compared line by line
@@ -22,15 +22,15 @@ from surehand.files.text import Encoding, Splice, line_at, with_feeds
 CONTEXT: Final = 3
 SNIPPET_CONTEXT: Final = 4
 _AROUND: Final = 300
-"""Characters shown of a very long line before and after what changed in it."""
+"""Characters of a very long line shown before and after the change."""
 HUNK_LIMIT: Final = 100
 _SPLICE_LIMIT: Final = 2000
 _COMPARE_LIMIT: Final = 4_000_000
-"""Above this product of line counts a comparison would take seconds; the lines are shown as one block."""
+"""Above this product of line counts a comparison would take seconds: the lines are shown as one block."""
 _REACH_BYTES: Final = 64 * 1024
-"""How far a line end is looked for; must be a multiple of four, the widest character."""
+"""How far a line end is searched for; must be a multiple of four, the widest character."""
 _NEAR_BYTES: Final = 1000
-"""How far the lines round a small change are looked for at once; with it and the change no line is a long one."""
+"""How far the lines around a small change are searched for; lines within it are never long ones."""
 _NARROW_FROM_BYTES: Final = 256 * 1024
 _NARROW_BYTES: Final = 64 * 1024
 NO_NEWLINE: Final = "\\ No newline at end of file"
@@ -38,7 +38,7 @@ NO_NEWLINE: Final = "\\ No newline at end of file"
 
 @frozen
 class Block:
-    """Whole lines that become other lines: where the old ones stand, and both texts."""
+    """Whole lines that become other lines: the position of the old ones, and both texts."""
 
     start: int
     end: int
@@ -78,7 +78,7 @@ def splice_diff(
 
 @frozen
 class _Around:
-    """What stands round a small change: whole lines above, the rest of its own lines, whole lines below."""
+    """The surroundings of a small change: whole lines above, the rest of its own lines, whole lines below."""
 
     above: list[bytes]
     before: bytes
@@ -87,7 +87,7 @@ class _Around:
 
 
 def _look_around(data: Bytes, splice: Splice, encoding: Encoding) -> _Around | None:
-    """Return what stands round a change; None where lines are long, the last one has no end, or bytes are no UTF-8."""
+    """Return the surroundings of a change; None for long lines, a last line without its end, or invalid UTF-8."""
     start, end = splice.start, splice.end
     if not isinstance(data, bytes) or encoding.codec != "utf-8" or encoding.bom:
         return None
@@ -95,7 +95,7 @@ def _look_around(data: Bytes, splice: Splice, encoding: Encoding) -> _Around | N
     before, behind, last = above.pop(), below[0], below.pop()
     if not below or len(before) + len(behind) + max(end - start, len(splice.new)) > LINE_CHARACTERS:
         return None
-    if end + _NEAR_BYTES < len(data):  # the last one is a part of a line
+    if end + _NEAR_BYTES < len(data):  # the last one is incomplete
         if len(below) <= SNIPPET_CONTEXT:
             return None
     elif last:
@@ -108,7 +108,7 @@ def _look_around(data: Bytes, splice: Splice, encoding: Encoding) -> _Around | N
 
 
 def _small_diff(around: _Around, old: bytes, new: bytes, path: str, line: int) -> str:
-    """Return the diff of one change in line `line`, by whole lines, none of which has to be cut."""
+    """Return the diff of one change in line `line`, by whole lines, none of which is truncated."""
     above, below = around.above, around.below
     before = (around.before + old + around.behind).split(b"\n")
     after = (around.before + new + around.behind).split(b"\n")
@@ -126,7 +126,7 @@ def _small_diff(around: _Around, old: bytes, new: bytes, path: str, line: int) -
 
 
 def splice_snippet(data: Bytes, splice: Splice, encoding: Encoding, line: int) -> str:
-    """Return the lines of a small change in line `line` as they become, as `snippet` shows them; "" for any other."""
+    """Return the new lines of a small change in line `line`, as `snippet` shows them; "" for any other change."""
     around = _look_around(data, splice, encoding)
     if around is None:
         return ""
@@ -143,7 +143,7 @@ def splice_snippet(data: Bytes, splice: Splice, encoding: Encoding, line: int) -
 
 
 def text_diff(before: str, after: str, path: str, *, limit_lines: int | None = None) -> str:
-    """Return the unified diff of two texts, empty when they are equal; cut after `limit_lines`, and said so."""
+    """Return the unified diff of two texts, empty if they are equal; truncated after `limit_lines` with a note."""
     if before == after:
         return ""
     old, new = _split(before), _split(after)
@@ -174,7 +174,7 @@ def narrow_diff(before: bytes, after: bytes, encoding: Encoding, path: str) -> s
 
 
 def creation_diff(text: str, path: str, *, limit_lines: int | None = None) -> str:
-    """Return the diff of a new file; cut after `limit_lines`, and said so."""
+    """Return the diff of a new file; truncated after `limit_lines` with a note."""
     lines = _split(text)
     shown = [line for each in lines for line in _mark_line("+", each)]
     header = ["--- /dev/null", _header(path)[1], f"@@ -0,0 +{_range(1, len(lines))} @@"]
@@ -186,7 +186,7 @@ def _header(path: str) -> list[str]:
 
 
 def one_line(path: str) -> str:
-    """Return a path as it is shown among other lines: a name must not look like some of them."""
+    """Return a path for a line of output, escaped so that it cannot look like other lines."""
     if path.isprintable():
         return path
     return visible(path, lines=False)
@@ -241,7 +241,7 @@ def _blocks(data: Bytes, splices: Sequence[Splice], encoding: Encoding) -> Itera
 
 
 def _touched_stop(data: Bytes, splice: Splice, encoding: Encoding) -> int:
-    """Return where the lines a splice touches end: through the line after it when it eats or adds a line end."""
+    """Return the end of the lines a splice touches; includes the next line if it removes or adds a line end."""
     feed = encoding.feed
     ends_clean = splice.end > splice.start and data[splice.end - encoding.unit : splice.end] == feed
     joins = not splice.new and not _begins_line(data, splice.start, encoding)  # what is left with the line behind it
@@ -251,7 +251,7 @@ def _touched_stop(data: Bytes, splice: Splice, encoding: Encoding) -> int:
 
 
 def _trim_block(data: Bytes, start: int, stop: int, splices: list[Splice], encoding: Encoding) -> Block:
-    # A line longer than we look is shown by a part of it.
+    # Of a line longer than the search distance only a part is shown.
     opening = "" if _begins_line(data, start, encoding) else "…"
     closing = "" if stop == len(data) or _begins_line(data, stop, encoding) else "…\n"
     pieces, position = [opening], start
@@ -298,7 +298,7 @@ def _hunk(data: Bytes, group: list[Block], above: list[str], encoding: Encoding)
 
 
 def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """Return lines that became others so that of very long ones the part that differs is seen."""
+    """Return old and new lines, very long ones truncated around the part that differs."""
     shown = list(old), list(new)
     for index, (before, after) in enumerate(zip(old, new, strict=False)):
         if max(len(before), len(after)) > LINE_CHARACTERS:
@@ -310,7 +310,7 @@ def _showing_difference(old: list[str], new: list[str]) -> tuple[list[str], list
 
 
 def _compare_lines(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
-    """Yield the hunks between two lists of lines that agree on `head` first and `tail` last ones."""
+    """Yield the hunks between two lists of lines whose first `head` and last `tail` ones are equal."""
     from difflib import SequenceMatcher
 
     first, stop_old, stop_new = max(0, head - CONTEXT), len(old) - tail, len(new) - tail
@@ -335,14 +335,14 @@ def _compare_lines(old: list[str], new: list[str], head: int, tail: int) -> Iter
 
 
 def _mark_line(sign: str, line: str) -> list[str]:
-    """Return a line of a diff, with the note that a last line without its end needs."""
+    """Return a line of a diff, with the note for a last line without its end."""
     if line.endswith("\n"):
         return [sign + _truncate(line[:-1])]
     return [sign + _truncate(line), NO_NEWLINE]
 
 
 def _focus_line(line: str, start: int, end: int) -> str:
-    """Return a line, or of a very long one the characters from `start` to `end` with some around them."""
+    """Return a line; of a very long one the characters from `start` to `end` with some around them."""
     text = line.rstrip("\r\n")
     if len(text) <= LINE_CHARACTERS:
         return line
@@ -370,7 +370,7 @@ def _inside_character(data: bytes, position: int, encoding: Encoding) -> bool:
 
 
 def _agreeing_back(one: bytes, other: bytes, most: int) -> int:
-    """Return how many of the last `most` bytes two contents have in common."""
+    """Return how many of the last `most` bytes of two contents are equal."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2
@@ -382,7 +382,7 @@ def _agreeing_back(one: bytes, other: bytes, most: int) -> int:
 
 
 def _agreeing(one: AnyStr, other: AnyStr) -> int:
-    """Return how many characters two texts have in common at the front; halved again and again, for long ones."""
+    """Return the length of the common prefix of two texts, by bisection."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2
@@ -394,7 +394,7 @@ def _agreeing(one: AnyStr, other: AnyStr) -> int:
 
 
 def _common(old: list[AnyStr], new: list[AnyStr]) -> tuple[int, int]:
-    """Return how many lines agree at the front and at the back."""
+    """Return how many lines are equal at the front and at the back."""
     limit = min(len(old), len(new))
     head = tail = 0
     while head < limit and old[head] == new[head]:
@@ -405,7 +405,7 @@ def _common(old: list[AnyStr], new: list[AnyStr]) -> tuple[int, int]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at LF only: a CR belongs to its line, as patch sees it."""
+    """Split at LF only: a CR belongs to its line, as for `patch`."""
     lines = text.split("\n")
     return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
@@ -415,7 +415,7 @@ def _text(data: Bytes, start: int, end: int, encoding: Encoding) -> str:
 
 
 def _line_start(data: Bytes, position: int, encoding: Encoding) -> int:
-    """Return where the line that holds `position` begins, or a place in it when it is longer than we look."""
+    """Return the beginning of the line at `position`, or a position in it if it is longer than the search distance."""
     feed, floor = encoding.feed, max(0, position - _REACH_BYTES)
     at = data.rfind(feed, floor, position)
     while at >= 0 and at % encoding.unit:

@@ -20,14 +20,14 @@ from surehand.core.frozen import frozen
 from surehand.files.text import Splice
 
 COST_LIMIT: Final = 256
-"""Edits between two parts beyond which git compares by rules of thumb, and we give up."""
+"""Edits between two parts beyond which git uses heuristics, and this gives up."""
 _LAST: Final = 1 << 60
 _WINDOW: Final = 100
 _MOST_EQUAL: Final = 1024
 
 
 class TooDifferentError(Exception):
-    """Two texts differ by more than can be compared exactly."""
+    """The texts differ too much to be compared exactly."""
 
 
 @frozen
@@ -41,7 +41,7 @@ class Change:
 
 
 def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
-    """Return what both changes of `base` make of it; None where they conflict or differ too much to tell."""
+    """Return `base` with both changes; None if they conflict or differ too much."""
     old, one, two = (_split(text) for text in (base, ours, theirs))
     try:
         first, second = compare(old, one), compare(old, two)
@@ -61,7 +61,7 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
 
 
 def compare_bytes(before: bytes, after: bytes) -> list[Splice]:
-    """Return the splices, by whole lines, that make one content of another."""
+    """Return the splices, by whole lines, that turn one content into another."""
     old, new = _split(before), _split(after)
     try:
         changes = compare(old, new)
@@ -123,7 +123,7 @@ class _Hunk:
 
 
 def _overlap(a: Change, b: Change) -> _Hunk:
-    """Return the parts of both texts that stand for the lines of the base either change touches."""
+    """Return the parts of both texts that correspond to lines of the base that either change touches."""
     before, after = a.start - b.start, a.end - b.end
     return _Hunk(
         0,
@@ -152,7 +152,7 @@ def _base_length(changes: Sequence[Change], lines: Sequence[bytes]) -> int:
 
 
 class _Side:
-    """One of two texts: its lines as numbers, and which of them are changed; a line that is not stands at each end."""
+    """One of two texts: its lines as numbers, and which are changed; with an unchanged line added at each end."""
 
     def __init__(self, lines: list[int]) -> None:
         self.lines = lines
@@ -166,7 +166,7 @@ class _Side:
 
 
 def compare(old: Sequence[bytes], new: Sequence[bytes]) -> list[Change]:
-    """Return the changes that make one text of another; raise TooDifferentError for too many."""
+    """Return the changes that turn one text into another; raise TooDifferentError for too many."""
     numbers: dict[bytes, int] = {}
     one, two = (_Side([numbers.setdefault(line, len(numbers)) for line in lines]) for lines in (old, new))
     least = min(len(old), len(new))
@@ -180,7 +180,7 @@ def compare(old: Sequence[bytes], new: Sequence[bytes]) -> list[Change]:
 
 
 def _set_aside(side: _Side, other: _Side, start: int, end: int) -> list[int]:
-    """Mark lines as changed that the other text has not, or has too often to tell anything; return the others."""
+    """Mark lines as changed that the other text lacks, or has too often to be matched; return the others."""
     most = min(_rough_root(len(side.lines)), _MOST_EQUAL)
     counts = Counter(other.lines)
     kinds = [0 if not (count := counts[line]) else 2 if count >= most else 1 for line in side.lines[start:end]]
@@ -201,7 +201,7 @@ def _rough_root(number: int) -> int:
 
 
 def _is_lost_among_changed(kinds: Sequence[int], at: int) -> bool:
-    """Say whether a frequent line stands among so many changed ones that it counts as changed itself."""
+    """Return whether a frequent line is among so many changed ones that it counts as changed itself."""
     before = _run(kinds, range(at - 1, max(0, at - _WINDOW) - 1, -1))
     after = _run(kinds, range(at + 1, min(len(kinds) - 1, at + _WINDOW) + 1))
     if not before[0] or not after[0]:
@@ -220,7 +220,7 @@ def _run(kinds: Sequence[int], places: range) -> tuple[int, int]:
 
 
 class _Comparison:
-    """Marks the lines of two texts that are no part of what they have in common."""
+    """Marks the lines of two texts that are not in their common subsequence."""
 
     def __init__(self, one: _Side, two: _Side, kept_one: list[int], kept_two: list[int]) -> None:
         self._sides = (one, kept_one), (two, kept_two)
@@ -248,7 +248,7 @@ class _Comparison:
             side.mark(kept[at], True)
 
     def _middle(self, first: int, end: int, first_b: int, end_b: int) -> tuple[int, int]:
-        """Return where a shortest way from corner to corner can be split: both ends are walked until they meet."""
+        """Return a point on a shortest edit path, found by searching from both ends until they meet."""
         a, b = self._a, self._b
         lowest, highest = first - end_b, end - first_b
         forward_mid, backward_mid = first - first_b, end - end_b
@@ -277,7 +277,7 @@ class _Comparison:
 
 
 def _widen(reached: dict[int, int], low: int, high: int, lowest: int, highest: int, edge: int) -> tuple[int, int]:
-    """Take one more diagonal on each side, as far as there are any."""
+    """Extend the diagonals by one on each side, within bounds."""
     if low > lowest:
         low -= 1
         reached[low - 1] = edge
@@ -292,7 +292,7 @@ def _widen(reached: dict[int, int], low: int, high: int, lowest: int, highest: i
 
 
 class _Group:
-    """A run of changed lines of a side, possibly empty: what stands between two lines that are not."""
+    """A run of changed lines of a side, possibly empty, between two unchanged lines."""
 
     def __init__(self, side: _Side) -> None:
         self._side = side
@@ -384,7 +384,7 @@ def _script(one: _Side, two: _Side) -> list[Change]:
 
 
 def fold_rounds(rounds: Sequence[Sequence[Splice]]) -> list[Splice]:
-    """Return the splices (in order, apart) that do to the original what all rounds do one after the other."""
+    """Return the splices (in order, not overlapping) of the original that equal all rounds one after the other."""
     if len(rounds) <= 1:
         return list(rounds[0]) if rounds else []
     middle = len(rounds) // 2
@@ -423,11 +423,11 @@ class _Pieces:
         self._pieces += [_Kept(position, None)]
         self._index = 0
         self._used = 0
-        """How much of the piece at hand has been taken."""
+        """How much of the current piece has been taken."""
         self._position = 0
 
     def move_to(self, position: int | None, taken: list[_Kept | bytes] | None) -> None:
-        """Go on to `position` of the result (None: to its end); what lies on the way is added to `taken`."""
+        """Advance to `position` of the result (None: to its end), adding the pieces before it to `taken`."""
         while self._index < len(self._pieces) and (position is None or self._position < position):
             piece = self._pieces[self._index]
             left = _length(piece) - self._used if _length(piece) >= 0 else None
@@ -456,7 +456,7 @@ def _part(piece: _Kept | bytes, start: int, size: int | None) -> _Kept | bytes:
 
 
 def _as_splices(pieces: Sequence[_Kept | bytes]) -> list[Splice]:
-    """Return what stands between the kept parts as splices."""
+    """Return the splices for what is between the kept parts."""
     found: list[Splice] = []
     position, new = 0, list[bytes]()
     for piece in pieces:

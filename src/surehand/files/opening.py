@@ -1,4 +1,4 @@
-"""Opening what a caller named for reading: one way in, and a clear word for everything that is no plain file."""
+"""Opening a file or folder for reading, with a clear failure for everything that is not one."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
     from surehand.core.context import ToolContext
     from surehand.core.session import Session
 
-# Hard links to secrets: a file whose own name is harmless, and which has a second name that is not.
+# Hard links to secrets: a file with a harmless name and a second name that is a secret's.
 #
-# A file with one name costs nothing. Of one with several it must be known whether it is among the secrets of the
-# workspace and the home. Those are looked for once; the kernel moves a file's ctime with every name it gets, so that
-# the answer holds for all files that have not changed since.
+# Only files with several names need a search for the secrets of the workspace and the home. It is made once: a new
+# name changes a file's ctime, so the answer holds for all files that have not changed since.
 
 FOLDER_LIMIT: Final = 5_000
-"""Files looked at in one folder of secrets."""
+"""The most files searched in one folder of secrets."""
 UNKNOWN: Final = "?"
-"""Stands for the name of a secret where more files lie than were looked through."""
+"""Stands for the name of a secret if there are more files than were searched."""
 
 
 class SecretLinks:
-    """Which files with several names are secrets; `roots` and `keeps_out` are asked for with every look."""
+    """Which files with several names are secrets; `roots` and `keeps_out` are called for every search."""
 
     def __init__(self, roots: Callable[[], Sequence[str]], keeps_out: Callable[[], Says]) -> None:
         self._roots = roots
@@ -49,15 +48,15 @@ class SecretLinks:
         self._looked_ns = -1
 
     def secret_name(self, status: os.stat_result, path: str) -> str:
-        """Return the other name under which the file at `path` is kept from reading; UNKNOWN where nobody can say."""
+        """Return the other name by which the file at `path` is a secret, UNKNOWN if that is not known, or ""."""
         if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode) or self._keeps_out()(path):
-            return ""  # a name that is kept from reading itself has been judged by that
+            return ""  # the name itself is protected, and was judged by that
         if status.st_ctime_ns + SETTLED_NS >= self._looked_ns:
             self._look()
         return self._names.get((status.st_dev, status.st_ino), "" if self._whole else UNKNOWN)
 
     def holds_secrets(self, status: os.stat_result, path: str) -> bool:
-        """Say whether the file that was opened at `path` is known to be a secret by another name."""
+        """Return whether the file opened at `path` is known to be a secret by another name."""
         return self.secret_name(status, path) not in ("", UNKNOWN)
 
     def refuse(self, status: os.stat_result, path: str) -> None:
@@ -79,7 +78,7 @@ class SecretLinks:
 
 
 def _links_among(paths: Iterable[str]) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield which files with several names lie at these paths or in these folders, with the name found."""
+    """Yield (device, inode) and name of the files with several names at these paths or in these folders."""
     for path in paths:
         for name in _files_at(path):
             try:
@@ -114,7 +113,7 @@ CHUNK: Final = 1 << 20
 
 
 class Source:
-    """A file or folder held open: reads go through `fd`, so nothing that happens to the name matters any more.
+    """An open file or folder: reads go through `fd`, whatever happens to the name.
 
     `with open_file(path, ctx) as source:` closes it, and turns an OSError of a read into a message.
     """
@@ -124,12 +123,12 @@ class Source:
     def __init__(self, fd: int, path: str, real: str, status: os.stat_result, outside: bool) -> None:
         self.fd = fd
         self.path = path
-        """As it was named, made absolute."""
+        """The absolute path as named by the caller."""
         self.real = real
-        """Where it lies, links resolved."""
+        """The real path."""
         self.stat = status
         self.outside = outside
-        """True when it lies in none of the session's roots."""
+        """Whether it is in none of the session's roots."""
 
     def __enter__(self) -> Source:
         return self
@@ -146,7 +145,7 @@ class Source:
 
     @property
     def origin(self) -> str:
-        """Where its text comes from, as results say it."""
+        """Where its text comes from, for the result."""
         return "outside" if self.outside else "workspace"
 
 
@@ -191,13 +190,13 @@ def _open_source(path: str, ctx: ToolContext) -> Source:
     except BaseException:
         os.close(fd)
         raise
-    # Opened beneath the session's own roots it cannot lie outside them.
+    # A file opened beneath the session's own roots cannot be outside them.
     outside = roots is not ctx.session.roots and root_of(real, [*map(os.path.realpath, ctx.session.roots)]) is None
     return Source(fd, path, real, status, outside)
 
 
 def _where(fd: int, path: str) -> str:
-    """Return the real path of an open file: from the kernel where it tells, so that a swapped name cannot lie."""
+    """Return the real path of an open file, from the kernel if possible: the name may have been swapped."""
     if sys.platform == "linux":
         try:
             return os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)")
@@ -207,23 +206,23 @@ def _where(fd: int, path: str) -> str:
 
 
 def open_at_once(path: str, ctx: ToolContext) -> Source | None:
-    """Open a regular file of the session's roots, if its name and status lie in memory; None in all other cases.
+    """Open a regular file of the session's roots if its path and status are cached in memory, or return None.
 
-    For callers that must not wait, not even for a disk. Failures are not reported: a caller that can wait finds them.
+    For callers that must not wait for a disk. Failures are not reported: the caller tries again in a thread.
     """
     try:
         fd, real = open_at_hand(path, ctx.session.roots)
     except (OSError, ToolFailure):
         return None
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a caller that can wait looks for its other names
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # searching for its other names may take long
         os.close(fd)
         return None
     return Source(fd, path, real or _where(fd, path), status, outside=False)
 
 
 def read_at_once(fd: int, size: int) -> bytes | None:
-    """Return the first `size` bytes if all of them lie in memory; None when there are fewer or a disk has them."""
+    """Return the first `size` bytes if all of them are in the page cache; None if not, or if there are fewer."""
     if sys.platform != "linux":
         return None
     buffer = bytearray(size)
@@ -247,7 +246,7 @@ def digest_of_file(fd: int) -> str:
 
 
 def read_up_to(fd: int, limit: int) -> bytes:
-    """Return at most `limit` bytes from the start; the size a file claims is not believed."""
+    """Return at most `limit` bytes from the start, whatever size the file's status says."""
     parts: list[bytes] = []
     position = 0
     while position < limit and (part := os.pread(fd, min(limit - position, CHUNK), position)):
@@ -257,7 +256,7 @@ def read_up_to(fd: int, limit: int) -> bytes:
 
 
 def read_to_end(fd: int, size: int) -> bytes:
-    """Read to the end of a file that has (or had) `size` bytes; asking for one more spares a second call."""
+    """Read to the end of a file whose status says `size`; asking for one more byte saves a second read."""
     data = os.read(fd, size + 1)
     if len(data) == size:
         return data

@@ -1,4 +1,4 @@
-"""Paths: opened beneath allowed roots by the kernel itself, so that no gap lies between a check and its use.
+"""Paths: opened beneath allowed roots by the kernel itself, so that nothing can change between check and use.
 
     fd = open_beneath(path, roots, os.O_RDONLY)      # links inside the roots work, a way out is refused
     refuse_special(fd, path)                         # FIFOs, sockets, devices, /proc: an error at once
@@ -8,9 +8,9 @@ be harmless (an absolute link, a link from one root into another) is resolved by
 then opened with links forbidden altogether: a link put there in between makes the open fail, never leak. Where there
 is no `openat2`, the resolved name is walked one component at a time with `O_NOFOLLOW`, which holds just as well.
 
-A path outside the session's roots is judged by the policy before a tool runs. `readable_roots` then answers with the
-folder the path leads to, and only that: the tool opens it pinned to that folder. A path that lies inside the roots by
-name never gets more than the roots, so a link swapped in after the judgement leads nowhere.
+A path outside the session's roots is judged by the policy before a tool runs. `readable_roots` then returns the folder
+the path leads to, and only that. For a path inside the roots by name it returns the roots only, so a link swapped in
+after the judgement cannot lead out of them.
 
 Only regular names are opened: `O_NONBLOCK` (a FIFO never blocks) and `O_CLOEXEC` are always set.
 """
@@ -36,10 +36,10 @@ BENEATH: Final = 0x08
 CACHED: Final = 0x20
 """Fail with EAGAIN unless every name on the way is in memory (Linux 5.12)."""
 PATH_ONLY: Final = getattr(os, "O_PATH", os.O_RDONLY)
-"""Open a folder to find others from it, not to read it; other systems than Linux know no such thing."""
+"""Opens a folder as a base for other paths, not for reading; O_RDONLY on other systems than Linux."""
 _NUMBER: Final = 437  # the same on every Linux architecture
 AT_FDCWD: Final = -100
-"""In place of a folder: the name is an absolute one."""
+"""Stands for no folder: the path is absolute."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 ATTEMPTS: Final = 16
@@ -89,9 +89,9 @@ def open_beneath(path: str, roots: Sequence[str], flags: int, mode: int = 0o666)
 
 
 def open_at_hand(path: str, roots: Sequence[str]) -> tuple[int, str]:
-    """Open `path` for reading as `open_beneath` does, only if no disk has to be waited for; raises OSError if not.
+    """Open `path` for reading as `open_beneath` does, without waiting for a disk; raises OSError if that is impossible.
 
-    Returns the descriptor and the real path, which is empty where links led there.
+    Returns the descriptor and the real path, or "" for the latter if the path has links.
     """
     plain_name(path)
     flags, inside = os.O_RDONLY | ALWAYS, root_of(path, roots) is not None
@@ -101,7 +101,7 @@ def open_at_hand(path: str, roots: Sequence[str]) -> tuple[int, str]:
 
 
 def _open_without_links(path: str, flags: int, resolve: int = 0) -> int:
-    """Open an absolute path that no link or `..` is part of: it leads where its name says. -1 for any other."""
+    """Open an absolute path without links and `..`, which is its own real path; return -1 for any other."""
     if not path.startswith("/") or path.startswith("//") or os.path.normpath(path) != path or not can_openat2():
         return -1
     try:
@@ -113,10 +113,9 @@ def _open_without_links(path: str, flags: int, resolve: int = 0) -> int:
 
 
 def real_path(path: str) -> str:
-    """Return where `path` leads: absolute, no links, no `..`; what does not exist keeps its name.
+    """Return the absolute path without links and `..`; components that do not exist are kept.
 
-    Only a name: what is opened by it is checked again by the kernel. The kernel is asked, which costs two or three
-    calls instead of one for each folder on the way.
+    Only a name: an open by it is checked again by the kernel. Two or three system calls instead of one per folder.
     """
     plain_name(path)
     if sys.platform == "linux" and not path.startswith("/proc"):
@@ -145,7 +144,7 @@ def real_path(path: str) -> str:
 
 
 def root_of(path: str, roots: Sequence[str]) -> str | None:
-    """Return the root that holds `path` by name (the longest), or None."""
+    """Return the root that `path` is beneath by name (the longest), or None."""
     found: str | None = None
     for root in roots:  # a plain loop: asked several times a call, mostly of one root
         if is_beneath(path, root) and (found is None or len(root) > len(found)):
@@ -154,14 +153,14 @@ def root_of(path: str, roots: Sequence[str]) -> str | None:
 
 
 def is_beneath(path: str, root: str) -> bool:
-    """Say whether `path` is `root` or below it, by name alone."""
+    """Return whether `path` is `root` or beneath it, by name."""
     return path == root or path.startswith(root if root.endswith("/") else root + "/")
 
 
 def readable_roots(ctx: ToolContext, path: str) -> tuple[str, ...]:
-    """Return the roots to open the absolute `path` under: the session's, or the folder an outside path leads to.
+    """Return the roots to open the absolute `path` beneath: the session's, or the folder an outside path leads to.
 
-    For reading and for writing. An outside path has been judged (and asked about) as an effect before a tool runs.
+    For reading and writing. An outside path has been judged as an effect before a tool runs.
     """
     roots = ctx.session.roots
     name = os.path.normpath(path)
@@ -172,7 +171,7 @@ def readable_roots(ctx: ToolContext, path: str) -> tuple[str, ...]:
     if root_of(name, real_roots) is not None or root_of(real, real_roots) is not None:
         return (*roots, *real_roots)
     folder = os.path.dirname(real)
-    while not os.path.isdir(folder):  # folders still to be made hold nothing that could leak
+    while not os.path.isdir(folder):  # a folder that does not exist yet has no contents to protect
         folder = os.path.dirname(folder)
     return (folder,)
 
@@ -196,7 +195,7 @@ def open_folder(path: str, roots: Sequence[str], *, make: bool = False) -> tuple
     for attempt in range(ATTEMPTS):
         try:
             return _make_folders(root, path, made), list(dict.fromkeys(made))
-        except FileNotFoundError:  # somebody took back a folder between its making and its opening
+        except FileNotFoundError:  # somebody removed a folder between its making and its opening
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -211,7 +210,7 @@ def _make_folders(root: str, path: str, made: list[str]) -> int:
 
 
 def refuse_special(fd: int, path: str, status: os.stat_result | None = None) -> os.stat_result:
-    """Return the status of `fd`, taken now or given; raise ToolFailure unless it is a regular file or a folder."""
+    """Return the status of `fd`; raise ToolFailure unless it is a regular file or a folder."""
     status = status or os.fstat(fd)
     if status.st_size and stat.S_ISREG(status.st_mode):
         return status
@@ -224,7 +223,7 @@ def refuse_special(fd: int, path: str, status: os.stat_result | None = None) -> 
 
 
 def special_failure(path: str, kind: str) -> ToolFailure:
-    """Return the refusal of something that is not a file."""
+    """Return the failure for something that is neither a regular file nor a folder."""
     return ToolFailure(
         f"{path} is {kind}; only regular files can be read or written",
         hint="Use Bash for it if you really need it.",
@@ -233,7 +232,7 @@ def special_failure(path: str, kind: str) -> ToolFailure:
 
 
 def plain_name(path: str) -> str:
-    """Return `path`, or raise ToolFailure for a name no system can have."""
+    """Return `path`, or raise ToolFailure if it cannot be a file name."""
     if "\0" in path:
         raise ToolFailure("the path contains a NUL character", code="invalid_args", details={"path": path})
     try:
@@ -246,9 +245,9 @@ def plain_name(path: str) -> str:
 
 
 def near_names(path: str, ctx: ToolContext, limit: int = 3) -> list[str]:
-    """Return names that exist beside the missing `path` and look like it, best first, as full paths.
+    """Return full paths beside the missing `path` with similar names, best first.
 
-    Nothing outside the session's roots is named: a permission for one path is none for its neighbours. Nor is a secret.
+    None outside the session's roots (a permission for one path does not cover its neighbours), and no secrets.
     """
     import difflib
 
@@ -258,7 +257,7 @@ def near_names(path: str, ctx: ToolContext, limit: int = 3) -> list[str]:
     except (OSError, ToolFailure):
         return []
     try:
-        listed = [each for each in os.listdir(fd)[:5000] if each != name]  # itself: a link that leads nowhere
+        listed = [each for each in os.listdir(fd)[:5000] if each != name]  # the name itself may be a broken link
     finally:
         os.close(fd)
     hides = ctx.session.keeps_out
@@ -272,7 +271,7 @@ def near_names(path: str, ctx: ToolContext, limit: int = 3) -> list[str]:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name as the eye compares it: without case, accents composed (some systems store them apart)."""
+    """Return a name for comparison: lower case, with composed accents (some systems store them decomposed)."""
     if name.isascii():
         return name.lower()
     import unicodedata
@@ -281,7 +280,7 @@ def _plain_name(name: str) -> str:
 
 
 def workspace_failure(workspace: str) -> ToolFailure:
-    """Return the error of everything in a workspace that was removed meanwhile."""
+    """Return the failure for a path in a workspace that was removed meanwhile."""
     return ToolFailure(
         f"the workspace {workspace} no longer exists",
         hint="Create the folder again, or start a session in another one.",
@@ -290,7 +289,7 @@ def workspace_failure(workspace: str) -> ToolFailure:
 
 
 def missing_failure(path: str, ctx: ToolContext) -> ToolFailure:
-    """Return the error for a file that is not there, with the names that are near."""
+    """Return the failure for a file that does not exist, with similar names."""
     workspace = ctx.session.workspace
     if is_beneath(path, workspace) and not os.path.isdir(workspace):
         return workspace_failure(workspace)
@@ -300,7 +299,7 @@ def missing_failure(path: str, ctx: ToolContext) -> ToolFailure:
 
 
 def missing_message(path: str) -> str:
-    """Say that there is no such file; of a link, that what it leads to is not there."""
+    """Return the message that a file, or the target of a link, does not exist."""
     try:
         return f"File does not exist: {path} is a link to {os.readlink(path)}, and nothing is there"
     except (OSError, ValueError):
@@ -330,7 +329,7 @@ _MEANINGS: Final[dict[int, tuple[str, str]]] = {
 
 
 def os_failure(problem: OSError, path: str, doing: str) -> ToolFailure:
-    """Return what the operating system's refusal means: `doing` is "read", "write to" and the like."""
+    """Return the failure for an OSError; `doing` is a verb such as "read" or "write to"."""
     number = problem.errno or 0
     meaning, hint = _MEANINGS.get(number, (problem.strerror or str(problem), ""))
     name = errno.errorcode.get(number, str(number))

@@ -1,4 +1,4 @@
-"""Protected paths: what a plan hides or keeps as it is: secrets, files under a deny rule, sockets."""
+"""Protected paths: what a sandbox profile hides or makes read-only: secrets, files under a deny rule, sockets."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ PRIVATE: Final = ("/tmp", "/var/tmp", "/run")
 """Folders whose writes go to a private layer, and whose sockets cannot be reached."""
 
 _DEPENDENCIES: Final = frozenset({"node_modules", ".venv", "venv", ".tox", "target"})
-"""Folders of what others wrote, in very many files: looked through last, and for the names of secrets alone."""
+"""Folders of dependencies with very many files: searched last, and only for names of secrets."""
 _SKIPPED: Final = frozenset({".git", "__pycache__", ".mypy_cache"})
 _SCAN_LIMIT: Final = 20_000
 _DEPENDENCY_LIMIT: Final = 200_000
 _in_dependencies: Final[dict[str, tuple[int, list[str]]]] = {}
-"""Folder of dependencies → when its top had changed last, and the secrets found in it."""
+"""Folder of dependencies → when its top last changed, and the secrets found in it."""
 _MOST_REPOSITORIES: Final = 200
 KEPT_LIMIT: Final = 4_000
-"""Paths that are mounted read-only one by one; of more than these a change is put back when the command has ended."""
+"""The most paths mounted read-only; changes of others are reverted when the command has ended."""
 
 Says = Callable[[str], bool]
-"""What a rule says of an absolute path; a folder's ends in `/`."""
+"""Returns whether a rule covers an absolute path; that of a folder ends in `/`."""
 
 
 @frozen
 class Found:
-    """What is to be hidden, and what is to be kept as it is; by every name it has in the roots."""
+    """What to hide and what to make read-only, by every name it has in the roots."""
 
     hidden: tuple[str, ...]
     kept: tuple[str, ...]
     folders: Mapping[str, int]
-    """The folders that were looked into, and when each had changed last."""
+    """The folders that were searched, and when each last changed."""
     repositories: tuple[str, ...]
     """The folders of git in the roots, nearest first: `.git`, and repositories that are plain folders."""
     pointers: tuple[str, ...] = ()
-    """The `.git` files in the roots, which lead to such folders."""
+    """The `.git` files in the roots, which point to such folders."""
     sockets: tuple[str, ...] = ()
     """Sockets in the roots, of any owner."""
     whole: bool = True
-    """Whether everything was looked at; of a very large tree it is what lies near the top."""
+    """Whether everything was searched; of a very large tree only the part near the top is."""
 
 
 def inside(path: str, folders: Iterable[str]) -> bool:
-    """Tell whether a path is one of the folders or lies in one; both are taken by their names."""
+    """Return whether a path is one of the folders or beneath one, by name."""
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def within(folders: Iterable[str]) -> Says:
-    """Return a fast test whether a path is one of the folders or lies in one, for very many paths."""
+    """Return a fast test whether a path is one of the folders or beneath one, for very many paths."""
     known = frozenset(folders)
     below = tuple(folder.rstrip("/") + "/" for folder in known)
     return lambda path: path in known or path.startswith(below)
@@ -108,7 +108,7 @@ def git_paths(roots: Sequence[str]) -> list[str]:
 
 
 def unchanged(folders: Mapping[str, int]) -> bool:
-    """Tell whether nothing was made, removed or renamed in these folders since they were looked into."""
+    """Return whether nothing was made, removed or renamed in these folders since they were searched."""
     try:
         return all(os.stat(path).st_mtime_ns == changed for path, changed in folders.items())
     except OSError:
@@ -116,7 +116,7 @@ def unchanged(folders: Mapping[str, int]) -> bool:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return those that exist and lie in none of the others."""
+    """Return the paths that exist and are beneath none of the others."""
     known = {path: None for path in paths if os.path.exists(path)}
     return tuple(path for path in known if not any(above in known for above in _folders_above(path)))
 
@@ -128,7 +128,7 @@ def _folders_above(path: str) -> Iterable[str]:
 
 
 def _known_secrets(roots: Sequence[str]) -> Iterable[str]:
-    """Yield the secrets of the home and the system that lie in no root."""
+    """Yield the secrets of the home and the system that are in no root."""
     own = homes()
     for pattern in SECRET_PATTERNS:
         if "*" in pattern or pattern.startswith("!"):
@@ -140,7 +140,7 @@ def _known_secrets(roots: Sequence[str]) -> Iterable[str]:
 
 
 def homes() -> list[str]:
-    """Return the folders that are the user's home: the one `HOME` names, and the one the system knows."""
+    """Return the user's home folders: that of `HOME`, and that of the user database."""
     import pwd
 
     found = [os.path.realpath(os.path.expanduser("~"))]
@@ -152,7 +152,7 @@ def homes() -> list[str]:
 
 
 class _Walk:
-    """One look through a root, nearest first; a very large tree is looked at near its top only."""
+    """One breadth-first search of a root; a very large tree is searched near its top only."""
 
     def __init__(self, root: str, keeps_out: Says, keeps_as_is: Says | None) -> None:
         self.hidden: list[str] = []
@@ -163,7 +163,7 @@ class _Walk:
         self.sockets: list[str] = []
         self.whole = True
         self._root = root
-        # A root that lies in a folder of secrets (a worktree in Surehand's own state) is no secret itself.
+        # A root inside a folder of secrets (a worktree in Surehand's own state) is no secret itself.
         self._out = keeps_out if keeps_out is not is_secret and not is_secret(root + "/") else None
         self._as_is = keeps_as_is
         self._below_kept: list[str] = []
@@ -198,7 +198,7 @@ class _Walk:
             self.kept += _same_files([*self.kept, *self._below_kept], self._others)
 
     def _look_through_dependencies(self) -> None:
-        """Find secrets in folders of dependencies; one is looked through again when something changed at its top."""
+        """Find secrets in folders of dependencies; one is searched again if its top has changed."""
         for top in self._dependencies:
             changed = self.folders[top] = changed_at(top)
             known = _in_dependencies.get(top)
@@ -231,10 +231,10 @@ class _Walk:
         return is_secret(path[len(self._root) :])
 
     def _take(self, entry: os.DirEntry[str], frozen_already: bool) -> bool | None:
-        """Sort one entry; for a folder to look into, tell whether it lies in one that is kept whole."""
+        """Sort one entry; for a folder to search, return whether it is in one that is read-only as a whole."""
         folder = entry.is_dir(follow_symlinks=False)
         ending = "/" if folder else ""
-        # No folder of secrets is looked into: the last name decides.
+        # Folders of secrets are not searched: the last name decides.
         secret = may_be_secret(os.fsencode(entry.name)) and self._is_secret(entry.path + ending)
         if secret or (self._out and self._out(entry.path + ending)):
             self.hidden.append(os.path.realpath(entry.path))
@@ -261,7 +261,7 @@ class _Walk:
 
 
 def changed_at(folder: str) -> int:
-    """Return when something was last made, removed or renamed right in a folder; 0 where there is none."""
+    """Return when an entry of a folder was last made, removed or renamed; 0 if the folder does not exist."""
     try:
         return os.stat(folder).st_mtime_ns
     except OSError:
@@ -269,7 +269,7 @@ def changed_at(folder: str) -> int:
 
 
 def _same_files(known: Sequence[str], others: Iterable[os.DirEntry[str]]) -> list[str]:
-    """Return the entries that are hard links to a known file; nothing is looked at when none has a second name."""
+    """Return the entries that are hard links to a known file; without a search if none has a second name."""
     marks = {(status.st_dev, status.st_ino) for path in known if (status := _status(path)) and status.st_nlink > 1}
     if not marks:
         return []
@@ -278,7 +278,7 @@ def _same_files(known: Sequence[str], others: Iterable[os.DirEntry[str]]) -> lis
 
 
 def find_other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
-    """Return the other names in the roots of files that stand at these paths, or right in a folder at one."""
+    """Return the other names in the roots of the files at these paths, or directly in folders at them."""
     known = {each for path in paths for each in (path, *(_entries(path) if os.path.isdir(path) else ()))}
     several = {(status.st_dev, status.st_ino) for each in known if (status := _status(each)) and status.st_nlink > 1}
     if not several:
@@ -310,7 +310,7 @@ def _entries(folder: str) -> list[str]:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """Return what a plain file's name leads to, None for anything else."""
+    """Return the real path of a regular file, None for anything else."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -326,7 +326,7 @@ def _is_socket(path: str) -> bool:
 
 
 def mark(path: str) -> tuple[int, int] | None:
-    """Return which file a path leads to now; None when it leads nowhere."""
+    """Return device and inode of the file a path leads to; None if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -335,7 +335,7 @@ def mark(path: str) -> tuple[int, int] | None:
 
 
 def secrets_at_top(roots: Iterable[str]) -> set[str]:
-    """Return the secrets right in the roots: cheap enough to look for before every command."""
+    """Return the secrets directly in the roots, a search cheap enough for every command."""
     found: set[str] = set()
     for root in roots:
         try:

@@ -1,7 +1,7 @@
 """Sanitize text to show it: control and invisible characters made visible, secrets masked.
 
-`visible` is for whatever a person judges by reading (approvals, logs, descriptions of foreign tools): what they see is
-what is there. `mask` is for whatever is kept (logs, audit, events): what must not be there is not.
+`visible` is for text that a person judges by reading (approvals, logs, descriptions of foreign tools): nothing in it is
+hidden. `mask` is for text that is stored (logs, audit, events): it holds no secrets.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HIDDEN = (
 
 
 def visible(text: str, *, lines: bool = True) -> str:
-    """Return `text` with every control, bidi, zero-width, tag and blank look-alike character written out.
+    """Return `text` with every control, bidi, zero-width, tag and unusual blank character as an escape.
 
-    New lines and tabs stay when `lines` is true; otherwise they are written out too, for text that belongs on one line.
+    Line feeds and tabs are kept if `lines` is true; otherwise they are escaped too, for text on a single line.
     """
     if _PRINTABLE.fullmatch(text) and (lines or ("\n" not in text and "\t" not in text)):
         return text
@@ -121,7 +121,7 @@ def _mark_prose(line: str) -> str:
 
 
 def _find_alphabets(word: str) -> frozenset[str]:
-    """Return the alphabets that a word without ASCII letters shows it is written in."""
+    """Return the alphabets that a word without ASCII letters is written in."""
     letters = [] if word.isascii() else [char for char in word if char.isalpha()]
     if any(map(str.isascii, letters)):
         return frozenset()
@@ -140,7 +140,7 @@ def _mark_word(word: str, alphabets: frozenset[str] = frozenset()) -> str:
 
 
 def _mark_run(run: str, word: str, at: int, alphabets: frozenset[str]) -> str:
-    """Mark a run of letters and digits, or one sign, of a word; words of these alphabets stand around it."""
+    """Mark a run of letters and digits, or one sign, of a word; `alphabets` are those of the words around it."""
     if run.isascii():
         return run
     after = word[at + 1 : at + 2]
@@ -207,7 +207,7 @@ _PLACES: tuple[tuple[str, str], ...] = (
     (r"(?i)(--?(?:password|passwd|token|api-key|secret|auth)(?:=|\s+))(?!\[masked\])[^\s]+", rf"\1{MASK}"),
     (r"(?i)((?:set-)?cookie\s*:\s*)[^\n]+", rf"\1{MASK}"),
 )
-# One of these is in every text that holds a secret; most texts hold none, and finding that out must cost little.
+# Every text that a pattern above matches contains one of these: a fast test for the many texts without secrets.
 _HINTS = ("key", "secret", "token", "pass", "pwd", "auth", "bearer", "basic", "cookie", "credential", "://")
 _CAPITAL_HINTS = ("eyJ", "AKIA", "ASIA", "AGPA", "AIDA", "AROA", "AIza")
 """Looked for only in texts with capitals."""
@@ -220,7 +220,7 @@ _JOINED_HINTS = (
 
 @lru_cache(maxsize=1)
 def _secrets() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Return what is searched for, compiled on first need."""
+    """Return the patterns of secrets, compiled on first use."""
     return tuple((re.compile(pattern), shown) for pattern, shown in _PLACES)
 
 
@@ -259,9 +259,9 @@ _SEQUENCES: Final = (list, tuple, Sequence)
 
 
 def mask_data(value: Any, *, limit: int | None = None) -> Any:
-    """Return plain data with secrets masked, by their key or by their look; long texts are cut at `limit`."""
+    """Return plain data with secrets masked, by their key or their pattern; texts are truncated at `limit`."""
     if isinstance(value, str):
-        # Cut before it is looked at, with a margin: a secret that begins before the cut is still seen whole.
+        # Truncated before the search, with a margin: a secret that begins before the limit is still found.
         masked = mask(value if limit is None or len(value) <= limit else value[: limit + _CUT_MARGIN])
         return masked if limit is None or len(masked) <= limit else f"{masked[:limit]}... ({len(value)} characters)"
     if value is None or isinstance(value, _NUMBERS):
@@ -314,7 +314,7 @@ def shown_name(path: bytes | str) -> str:
 
 
 def shown_names(paths: Sequence[bytes]) -> list[str]:
-    """Return many paths as they are shown; odd names are few, so all are looked at at once first."""
+    """Return many paths as they are shown; fast if none has to be quoted."""
     text = os.fsdecode(b"\n".join(paths))
     names = text.split("\n")
     plain = len(names) == len(paths) and _PLAIN_NAMES.fullmatch(text)
@@ -331,7 +331,7 @@ def _escape_letter(letter: str) -> str:
 
 
 def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = MATCH_CHARACTERS) -> str:
-    """Return a line with `>> <<` round each match; what is over the limit is cut, the first match staying in sight."""
+    """Return a line with `>> <<` around each match; truncated to the limit around the first match."""
     if not text.isascii() and any(low == high for low, high in places):
         places = _between_letters(text, places)
     if len(text) <= limit:
@@ -351,7 +351,7 @@ def marked_line(text: bytes, places: tuple[tuple[int, int], ...], limit: int = M
 
 
 def _between_letters(text: bytes, places: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Return places without those of nothing between the bytes of one letter: a mark there would split it."""
+    """Return places without empty ones inside a multi-byte character: a mark there would split it."""
     letters = text.decode("utf-8", "surrogateescape")
     borders = {0, *accumulate(len(letter.encode("utf-8", "surrogateescape")) for letter in letters)}
     return tuple((low, high) for low, high in places if low < high or low in borders)
@@ -369,7 +369,7 @@ def _mark_matches(text: bytes, places: tuple[tuple[int, int], ...]) -> bytes:
 
 
 def _window(pieces: list[tuple[str, bool]], limit: int) -> tuple[int, int]:
-    """Return which characters of the joined pieces to show: all, or `limit` of them round the first match."""
+    """Return the range of the joined pieces to show: all, or `limit` characters around the first match."""
     total = sum(len(piece) for piece, _ in pieces)
     if total <= limit:
         return 0, total
@@ -380,7 +380,7 @@ def _window(pieces: list[tuple[str, bool]], limit: int) -> tuple[int, int]:
 
 
 def _slice_pieces(pieces: list[tuple[str, bool]], low: int, high: int) -> list[str]:
-    """Return the parts of the pieces between two places; a match cut off at an edge still has its marks."""
+    """Return the pieces between two positions; a match truncated at an edge keeps its marks."""
     parts: list[str] = []
     at = 0
     for piece, matched in pieces:

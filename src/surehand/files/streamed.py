@@ -1,10 +1,10 @@
-"""Bytes too large to be held are streamed: a text file read through windows, a text encoded piece by piece.
+"""Streams for contents too large to be held: a text file read through windows, a text encoded in pieces.
 
-    data = snapshot(folder, fd, size)     # a copy without a name, which nobody else can change; None: hold the bytes
+    data, digest = snapshot(folder, fd)   # of an unnamed copy, which nobody else can change
     data.find(b"old"), data[10:20], data.count(b"\\n", 0, 500)
 
-`LargeBytes` answers what an edit asks of `bytes`, from windows of a megabyte. Only UTF-8 is read so: in it a string is
-found between characters alone, and whether a file is UTF-8 shows while it is copied.
+`LargeBytes` has the methods of `bytes` that an edit needs, and reads windows of a megabyte. Only for UTF-8: in it an
+encoded string matches between characters only, and validity is checked while copying.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final, TypeAlias
 
 WINDOW_BYTES: Final = 1 << 20
 LARGE_BYTES: Final = 48 << 20
-"""A larger file is not held."""
+"""A larger file is not held in memory."""
 LARGE_CHARACTERS: Final = 8 << 20
-"""A longer text is not encoded as a whole."""
+"""A longer text is encoded in pieces."""
 
 
 class Streamed:
-    """Bytes that are made or read block by block, as often as wanted."""
+    """Bytes made or read block by block; may be iterated more than once."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -55,13 +55,13 @@ def _write_block(fd: int, block: bytes) -> None:
 
 
 class _Copy:
-    """An open file without a name; closed when nobody refers to it any more."""
+    """An open unnamed file; closed when it is garbage-collected."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes between two positions, all of them."""
+        """Return all bytes between two positions."""
         parts = list[bytes]()
         while start < end:
             part = os.pread(self.fd, end - start, start)
@@ -76,7 +76,7 @@ class _Copy:
 
 
 class _Range:
-    """Some bytes of such a file."""
+    """A range of bytes of a `_Copy`."""
 
     __slots__ = ("copy", "end", "start")
 
@@ -100,7 +100,7 @@ class _Range:
                 if not copied:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 position += copied
-        except OSError:  # between these two file systems it cannot be done in the kernel
+        except OSError:  # not supported between these two file systems
             while position < self.end:
                 block = self.copy.read(position, min(position + WINDOW_BYTES, self.end))
                 _write_block(fd, block)
@@ -111,7 +111,7 @@ _Piece: TypeAlias = "bytes | _Range"
 
 
 class LargeBytes(Streamed):
-    """Immutable bytes in pieces, most of them ranges of a file. UTF-8 throughout."""
+    """Immutable UTF-8 bytes in pieces, most of them ranges of a file."""
 
     def __init__(self, pieces: Sequence[_Piece], bom: bytes = b"", ascii: bool = False) -> None:
         self._pieces = [piece for piece in pieces if len(piece)]
@@ -121,7 +121,7 @@ class LargeBytes(Streamed):
         self.bom = bom
         self._ascii = ascii
         self._latest: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
-        """The window that was read last: a text is looked for from place to place, often in the same one."""
+        """The window read last: consecutive searches are often in the same one."""
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -138,7 +138,7 @@ class LargeBytes(Streamed):
         return self.find(wanted) >= 0
 
     def _overlaps(self, start: int, end: int) -> Iterator[tuple[_Piece, int, int]]:
-        """Yield the pieces between two positions, each with the part of it that lies there."""
+        """Yield the pieces between two positions, each with the range of it that is there."""
         index = max(0, bisect_right(self._starts, start) - 1)
         while index < len(self._pieces) and self._starts[index] < end:
             piece, at = self._pieces[index], self._starts[index]
@@ -148,7 +148,7 @@ class LargeBytes(Streamed):
             index += 1
 
     def replace(self, changes: Iterable[tuple[int, int, bytes]]) -> LargeBytes:
-        """Return the bytes with others in the place of some: (start, end, new), in order, apart."""
+        """Return the bytes with `changes` (start, end, new) applied; they are in order and do not overlap."""
         pieces, position = list[_Piece](), 0
         for start, end, new in changes:
             pieces += [*self._between(position, start), new]
@@ -156,7 +156,7 @@ class LargeBytes(Streamed):
         return LargeBytes([*pieces, *self._between(position, len(self))], self.bom)
 
     def _between(self, start: int, end: int) -> Iterator[_Piece]:
-        """Yield the pieces between two positions, not read yet."""
+        """Yield the pieces between two positions, without reading them."""
         for piece, low, high in self._overlaps(start, end):
             yield piece.part(low, high) if isinstance(piece, _Range) else piece[low:high]
 
@@ -166,7 +166,7 @@ class LargeBytes(Streamed):
             yield self[start : start + WINDOW_BYTES]
 
     def write_to(self, fd: int) -> None:
-        """Write all of the bytes to an open file; in the kernel where it can."""
+        """Write all of the bytes to an open file, copying in the kernel if possible."""
         for piece in self._pieces:
             if isinstance(piece, _Range):
                 piece.write_to(fd)
@@ -174,22 +174,22 @@ class LargeBytes(Streamed):
                 _write_block(fd, piece)
 
     def isascii(self) -> bool:
-        """Say whether all of it is ASCII."""
+        """Return whether all of it is ASCII."""
         return self._ascii
 
     def startswith(self, wanted: bytes, start: int = 0) -> bool:
-        """Say whether these bytes stand at a position."""
+        """Return whether these bytes are at a position."""
         return self[start : start + len(wanted)] == wanted
 
     def _window(self, number: int, before: int, after: int) -> bytes:
-        """Return a window with so many bytes before and after it; the one read last is at hand."""
+        """Return a window with some bytes before and after it; the last one is cached."""
         if self._latest[0] != (number, before, after):
             start = number * WINDOW_BYTES
             self._latest = (number, before, after), self[max(0, start - before) : start + WINDOW_BYTES + after]
         return self._latest[1]
 
     def find(self, wanted: bytes, start: int = 0, end: int | None = None) -> int:
-        """Return the first place of some bytes between two positions, or -1."""
+        """Return the first position of some bytes between two positions, or -1."""
         stop = len(self) if end is None else min(end, len(self))
         for number in range(start // WINDOW_BYTES, (stop - 1) // WINDOW_BYTES + 1):
             base = number * WINDOW_BYTES
@@ -199,7 +199,7 @@ class LargeBytes(Streamed):
         return -1
 
     def rfind(self, wanted: bytes, start: int = 0, end: int | None = None) -> int:
-        """Return the last place of some bytes between two positions, or -1."""
+        """Return the last position of some bytes between two positions, or -1."""
         stop = len(self) if end is None else min(end, len(self))
         for number in range((stop - 1) // WINDOW_BYTES, start // WINDOW_BYTES - 1, -1):
             base = number * WINDOW_BYTES
@@ -209,7 +209,7 @@ class LargeBytes(Streamed):
         return -1
 
     def count(self, wanted: bytes, start: int = 0, end: int | None = None) -> int:
-        """Return how often some bytes, which cannot overlap with themselves, stand between two positions."""
+        """Count some bytes, which cannot overlap with themselves, between two positions."""
         stop, found = len(self) if end is None else min(end, len(self)), 0
         for number in range(start // WINDOW_BYTES, (stop - 1) // WINDOW_BYTES + 1):
             base = number * WINDOW_BYTES
@@ -218,9 +218,9 @@ class LargeBytes(Streamed):
         return found
 
     def search(self, pattern: re.Pattern[bytes], start: int, longest: int) -> tuple[int, int] | None:
-        """Return where a pattern matches first from a position on; `longest` is the most one match and its looks take.
+        """Return the first match of a pattern from a position on; `longest` bounds a match with its lookarounds.
 
-        The bytes before the position are seen by what looks back, as in `pattern.search(data, start)`.
+        Lookbehinds see the bytes before the position, as in `pattern.search(data, start)`.
         """
         for number in range(start // WINDOW_BYTES, len(self) // WINDOW_BYTES + 1):
             base = number * WINDOW_BYTES
@@ -232,9 +232,9 @@ class LargeBytes(Streamed):
 
 
 class EncodedText(Streamed):
-    """The bytes of a long text, encoded in pieces; `newline` takes the place of every LF.
+    """The bytes of a long text, encoded in pieces; `newline` replaces every LF.
 
-    Raises UnicodeEncodeError at once for what cannot be held, with its place in the whole text.
+    The constructor raises UnicodeEncodeError for what cannot be encoded, with the position in the whole text.
     """
 
     def __init__(self, text: str, encode: Callable[[str], bytes], newline: str = "\n") -> None:
@@ -258,11 +258,11 @@ class EncodedText(Streamed):
 
 Bytes: TypeAlias = bytes | LargeBytes
 Part: TypeAlias = bytes | memoryview | Streamed
-"""What a new content is made of."""
+"""A part of a new content."""
 
 
 def join_parts(parts: Sequence[Part]) -> bytes:
-    """Return a content as a whole."""
+    """Return a content as bytes."""
     return b"".join([bytes(part) if isinstance(part, Streamed) else part for part in parts])
 
 
@@ -276,7 +276,7 @@ def part_blocks(parts: Sequence[Part]) -> Iterator[bytes | memoryview]:
 
 
 def holds_parts(data: Bytes, parts: Sequence[Part]) -> bool:
-    """Say whether a content is these parts in a row, without putting them together."""
+    """Return whether a content equals these parts, without joining them."""
     at = 0
     for block in part_blocks(parts):
         if not data.startswith(bytes(block), at):
@@ -286,9 +286,9 @@ def holds_parts(data: Bytes, parts: Sequence[Part]) -> bool:
 
 
 def snapshot(folder: int, fd: int) -> tuple[LargeBytes, str] | None:
-    """Copy an open file into one without a name beside it; return its bytes and their digest.
+    """Copy an open file into an unnamed file in `folder`; return its bytes and their digest.
 
-    None for what is not UTF-8, and where there is no room or the file system makes no such files.
+    None if it is not UTF-8, the disk is full, or the file system has no unnamed files.
     """
     try:
         copy = _Copy(os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=folder))

@@ -41,7 +41,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _STRAYS_ONE_IN: Final = 50
 _PARTS_LIMIT: Final = 1000
 """More parts than this are joined: handling them one by one costs more than a copy."""
-# Patterns as texts: most files are UTF-8 and need none of them, so none is compiled before it is used.
+# Patterns are strings, compiled on first use: most files are UTF-8 and need none of them.
 _SINGLE_BYTE: Final = r"cp125\d|koi8|iso8859|latin|ascii|mac|cp437|cp8|tis"
 _CONTROL: Final = r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]"
 _UNCOMMON: Final = (
@@ -53,7 +53,7 @@ _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
 
 @frozen
 class Encoding:
-    """How a file's bytes stand for characters. `unit` is the size of the smallest step in bytes."""
+    """The encoding of a file. `unit` is the size of its code units in bytes."""
 
     codec: str
     bom: bytes = b""
@@ -62,17 +62,17 @@ class Encoding:
 
     @property
     def label(self) -> str:
-        """The name a person knows it by."""
+        """The name for people."""
         return ("iso-2022-jp" if self.has_escapes else self.codec.replace("_", "-")) + (" with BOM" if self.bom else "")
 
     @property
     def self_synchronizing(self) -> bool:
-        """Whether an encoded string can only be found between characters, never inside one."""
+        """Whether an encoded string can only match between characters, never inside one."""
         return self.codec == "utf-8" or self.unit > 1 or bool(re.match(_SINGLE_BYTE, self.codec))
 
     @property
     def has_escapes(self) -> bool:
-        """Whether escapes switch between alphabets, so that bytes alone do not tell what they stand for."""
+        """Whether escape sequences switch between alphabets, so that the same bytes may be other characters."""
         return self.codec == "iso2022_jp"
 
     @property
@@ -83,7 +83,7 @@ class Encoding:
     def encode(self, text: str) -> bytes:
         """Return the bytes of `text`, without a BOM; raises UnicodeEncodeError for what it cannot hold."""
         if self.codec == "gb18030" and (found := re.search("[\x80-\x9f]", text)):
-            # It has room for these controls, no text has them: they are bytes of another encoding, shown as Latin-1.
+            # GB18030 can encode these controls, but they are no text: they are bytes of another encoding as Latin-1.
             raise UnicodeEncodeError(self.codec, text, found.start(), found.end(), "a control character")
         return text.encode(self.codec, self.errors)
 
@@ -94,7 +94,7 @@ class Encoding:
 
 UTF8: Final = Encoding("utf-8")
 _NEARLY_UTF8: Final = Encoding("utf-8", errors="surrogateescape")
-"""UTF-8 with stray bytes, which a caller may spell as Python does (U+DC80 to U+DCFF)."""
+"""UTF-8 with stray bytes, spelled as surrogates (U+DC80 to U+DCFF) as Python does."""
 _BOMS: Final = (
     Encoding("utf-8", codecs.BOM_UTF8),
     Encoding("utf-32-le", codecs.BOM_UTF32_LE, 4),
@@ -133,7 +133,7 @@ def detect(data: Bytes) -> Encoding | None:
 
 
 def stays_readable(before: Encoding, parts: Sequence[Part]) -> bool:
-    """Say whether a new content is still recognised as the text it is, by the bytes alone."""
+    """Return whether a new content would still be detected as text, judged by its bytes."""
     if before.unit > 1:
         found = detect(join_parts(parts))
         return found is not None and found.codec == before.codec
@@ -143,7 +143,7 @@ def stays_readable(before: Encoding, parts: Sequence[Part]) -> bool:
 
 
 def mostly_valid(text: str) -> bool:
-    """Say whether a text, decoded with U+FFFD for what is invalid, is in that encoding apart from a few stray bytes."""
+    """Return whether a text, decoded with U+FFFD for invalid bytes, has few of them."""
     invalid = text.count("\ufffd")
     valid = len(text) - len(text.encode("ascii", "ignore")) - invalid
     return invalid * 2 <= valid
@@ -160,14 +160,14 @@ def possible(data: Bytes) -> Iterator[Encoding]:
     if (found.codec != "utf-8" or found is _NEARLY_UTF8) and found.unit == 1:
         if found is not _NEARLY_UTF8:
             yield _NEARLY_UTF8
-        for codec in LEGACY:  # a guess may be wrong; a text that is found, character by character, is right
+        for codec in LEGACY:  # the guess may be wrong, but an encoding in which the text is found is right
             if codec != found.codec and _decodes(data, encoding := Encoding(codec)):
                 yield encoding
 
 
 @frozen
 class Span:
-    """Where a string was found: the bytes from `start` to `end`, and the line ends among them."""
+    """A match: the bytes from `start` to `end`, and the line ends among them."""
 
     start: int
     end: int
@@ -184,15 +184,15 @@ class Splice:
 
 
 def find(data: Bytes, text: str, encoding: Encoding, *, limit: int | None = None) -> list[Span]:
-    """Return where `text` stands in `data`, without overlaps (as `str.count` and `str.replace` see it).
+    """Return the matches of `text` in `data`, without overlaps (as `str.count` and `str.replace`).
 
-    Blocks that read the same count alike, whether their lines end with LF or CRLF.
+    An LF in `text` also matches CRLF.
     """
     return list(islice(_spans(data, text, encoding), limit))
 
 
 def replacements(data: Bytes, spans: Sequence[Span], old: str, new: str, encoding: Encoding) -> list[Splice]:
-    """Return the splices that put `new` where `old` was found; raises UnicodeEncodeError for what cannot be held."""
+    """Return the splices that replace the matches of `old` by `new`, or raise UnicodeEncodeError."""
     if "\n" not in new:
         plain = encoding.encode(new)
         return [Splice(span.start, span.end, plain) for span in spans]
@@ -207,7 +207,7 @@ def replacements(data: Bytes, spans: Sequence[Span], old: str, new: str, encodin
 
 
 def apply_splices(data: Bytes, splices: Sequence[Splice]) -> list[Part]:
-    """Return the parts of `data` with `splices` (in order, apart) applied; untouched parts are views, not copies."""
+    """Return the parts of `data` with `splices` (in order, not overlapping) applied; the rest are views, not copies."""
     if isinstance(data, LargeBytes):
         changed = data.replace((each.start, each.end, each.new) for each in splices)
         return [changed] if len(changed) else []
@@ -215,7 +215,7 @@ def apply_splices(data: Bytes, splices: Sequence[Splice]) -> list[Part]:
 
 
 def splice_bytes(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryview]:
-    """Return the parts of bytes that are held, with `splices` applied."""
+    """Return the parts of bytes in memory with `splices` applied."""
     view, parts, position = memoryview(data), list[bytes | memoryview](), 0
     for splice in splices:
         parts += [view[position : splice.start], splice.new]
@@ -225,7 +225,7 @@ def splice_bytes(data: bytes, splices: Sequence[Splice]) -> list[bytes | memoryv
 
 
 def newline_style(data: Bytes, encoding: Encoding) -> Newline:
-    """Return the line end most lines of a file have; LF for a file without any."""
+    """Return the most frequent line end; LF for a file without any."""
     feed, carriage = encoding.encode("\n"), encoding.encode("\r")
     if carriage not in data:
         return "\n"
@@ -236,9 +236,9 @@ def newline_style(data: Bytes, encoding: Encoding) -> Newline:
 
 
 class _NearbyNewlines:
-    """The line end that text added to a line takes: that line's own, or the one of the line before it.
+    """The line ends for text added to a line: that line's own, or that of the line before it.
 
-    Asked from front to back: a long line is searched for its end once, not for every place in it.
+    To be asked from front to back: a long line is searched for its end once, not for every match in it.
     """
 
     def __init__(self, data: Bytes, encoding: Encoding) -> None:
@@ -246,11 +246,11 @@ class _NearbyNewlines:
         self._encoding = encoding
         self._feed, self._carriage = encoding.encode("\n"), encoding.encode("\r")
         self._next = 0
-        """The first line feed at or after the place asked for last; -1 when none follows."""
+        """The first line feed at or after the position asked for last; -1 if there is none."""
         self._asked = -1
 
     def style_at(self, start: int, end: int) -> Newline:
-        """Return the style of the line that holds the bytes from `start` to `end`."""
+        """Return the line end of the line that contains the bytes from `start` to `end`."""
         if self._asked < 0 or 0 <= self._next < end or end < self._asked:
             self._next = _aligned_find(self._data, self._feed, end, self._encoding)
         self._asked = end
@@ -267,15 +267,15 @@ class _NearbyNewlines:
 
 
 def only_returns(data: Bytes, encoding: Encoding) -> bool:
-    """Say whether the lines of a file end with CR alone, judged by its beginning as Read does."""
+    """Return whether the lines of a file end with CR, judged by its beginning as Read does."""
     head = data[:HEAD_BYTES]
     if encoding.unit > 1:
         head = encoding.decode(head, "ignore").encode(errors="ignore")
-    return b"\n" not in head and b"\r" in head[:-1]  # the last may be half of a CRLF
+    return b"\n" not in head and b"\r" in head[:-1]  # the last byte may be half of a CRLF
 
 
 def line_at(data: Bytes, position: int, encoding: Encoding, since: int = 0) -> int:
-    """Return the number of the line that holds `position`, from 1 for the one that holds `since`."""
+    """Return the number of the line at `position`, counted from 1 for the line at `since`."""
     if encoding.unit == 1:
         line = data.count(b"\n", since, position) + 1
         if only_returns(data, encoding):
@@ -287,7 +287,7 @@ def line_at(data: Bytes, position: int, encoding: Encoding, since: int = 0) -> i
 
 
 def with_feeds(data: bytes, encoding: Encoding) -> bytes:
-    """Return `data` with LF where it has CR alone as its line end; nothing moves."""
+    """Return `data` with CR line ends, if it has only these, replaced by LF; positions stay the same."""
     if not only_returns(data, encoding):
         return data
     if encoding.unit == 1:
@@ -296,7 +296,7 @@ def with_feeds(data: bytes, encoding: Encoding) -> bytes:
 
 
 def _decodes(data: bytes, encoding: Encoding) -> bool:
-    """Say whether all of `data` is valid, in chunks: a whole decoded copy costs more than the edit itself."""
+    """Return whether all of `data` is valid; decoded in chunks, as a decoded copy costs more than the edit."""
     decoder = codecs.getincrementaldecoder(encoding.codec)()
     view = memoryview(data)
     try:
@@ -309,9 +309,9 @@ def _decodes(data: bytes, encoding: Encoding) -> bool:
 
 
 def _is_wide(data: bytes, encoding: Encoding) -> bool:
-    """Say whether bytes without a BOM are UTF-16 or UTF-32: all valid, no controls, nearly all of living scripts.
+    """Return whether bytes without a BOM are UTF-16 or UTF-32: valid, no controls, nearly all in common scripts.
 
-    Almost any two bytes are a character of UTF-16: blanks or line ends must prove that it is text.
+    Almost any two bytes are a UTF-16 character, so spaces or line ends have to prove that it is text.
     """
     if len(data) % encoding.unit or not _decodes(data, encoding):
         return False
@@ -327,7 +327,7 @@ def _mostly_control(data: bytes) -> bool:
 
 
 def _legacy(data: bytes) -> Encoding:
-    """Return the likeliest encoding of text that is not Unicode; Latin-1, which holds every byte, when none fits."""
+    """Return the likeliest encoding of text that is not Unicode; Latin-1, which allows every byte, if none fits."""
     if declared := declared_codec(data):
         return Encoding(declared)
     first = next(index for index in range(0, len(data), 4096) if not data[index : index + 4096].isascii())
@@ -359,7 +359,7 @@ def _spans(data: Bytes, text: str, encoding: Encoding) -> Iterator[Span]:
         return
     found = _loose(data, text, encoding, _LF_OR_CRLF)
     first = next(found, None)
-    if first is None:  # a CR alone is a line end only where nothing else fits
+    if first is None:  # a CR alone counts as a line end only if nothing else matches
         found = _loose(data, text, encoding, _ANY_END)
         first = next(found, None)
     if first is not None:
@@ -368,7 +368,7 @@ def _spans(data: Bytes, text: str, encoding: Encoding) -> Iterator[Span]:
 
 
 def _literal(data: Bytes, wanted: bytes, newlines: tuple[Newline, ...], encoding: Encoding) -> Iterator[Span]:
-    """Find exactly these bytes, between characters; an LF that is half of a CRLF stands for the whole."""
+    """Find exactly these bytes between characters; a leading LF that is half of a CRLF matches the whole."""
     characters, unit = _Characters(data, encoding), encoding.unit
     carriage, begins_with_feed = encoding.encode("\r"), wanted.startswith(encoding.encode("\n"))
     at = _aligned_find(data, wanted, 0, encoding)
@@ -384,10 +384,10 @@ def _literal(data: Bytes, wanted: bytes, newlines: tuple[Newline, ...], encoding
 
 
 class _Characters:
-    """Tells whether a position lies between characters; asked from front to back, it decodes every line once.
+    """Whether positions are between characters; to be asked from front to back, so that each line is decoded once.
 
-    In GBK and its kin the second byte of a character may be that of another one. Only a line read from its beginning
-    tells; a line with bytes that are no text in the encoding tells nothing, and nothing is found in it.
+    In GBK and similar encodings the second byte of a character may also begin one, so a line has to be decoded from its
+    beginning. In a line with invalid bytes nothing is found.
     """
 
     def __init__(self, data: Bytes, encoding: Encoding) -> None:
@@ -432,7 +432,7 @@ def _aligned_find(data: Bytes, wanted: bytes, start: int, encoding: Encoding) ->
 
 
 def _all_crlf(data: Bytes, encoding: Encoding) -> bool:
-    """Say whether every line end is a CRLF, where counting bytes can tell."""
+    """Return whether every line end is a CRLF; False if counting bytes cannot tell."""
     return encoding.unit == 1 and data.count(b"\r\n") == data.count(b"\n") == data.count(b"\r")
 
 
@@ -442,7 +442,7 @@ _ANY_END: Final = b"(?:%(cr)b%(lf)b|(?<!%(cr)b)%(lf)b|%(cr)b(?!%(lf)b))"
 
 
 def _loose(data: Bytes, text: str, encoding: Encoding, end: bytes) -> Iterator[Span]:
-    """Find `text` with every LF standing for any line end that the pattern `end` knows."""
+    """Find `text` with every LF matching any line end of the pattern `end`."""
     signs = {b"cr": re.escape(encoding.encode("\r")), b"lf": re.escape(encoding.encode("\n"))}
     pieces = [re.escape(encoding.encode(piece)) for piece in text.split("\n")]
     pattern = re.compile((end % signs).join(pieces))
@@ -472,7 +472,7 @@ def _newlines(text: str) -> tuple[Newline, ...]:
 
 def _with_newlines(nearby: _NearbyNewlines, span: Span, old: str, new: str) -> str:
     """Return `new` with the line ends of the file."""
-    if "\r" in old:  # taken literally, but for half a CRLF at its beginning
+    if "\r" in old:  # literal, except for half a CRLF at its beginning
         halved = old.startswith("\n") and span.newlines[0] == "\r\n"
         return f"\r{new}" if halved and new.startswith("\n") else new
     if "\n" not in new or "\r" in new:
@@ -484,7 +484,7 @@ def _with_newlines(nearby: _NearbyNewlines, span: Span, old: str, new: str) -> s
 
 
 def _keep_each(ends: tuple[Newline, ...], old: list[str], new: list[str]) -> str:
-    """Join lines so that a line kept from the front or the back keeps its own end; others take the one before."""
+    """Join lines: unchanged lines at the front and back keep their line ends, others take the end before them."""
     wanted, limit = len(new) - 1, min(len(old), len(new)) - 1
     front = next((i for i in range(limit) if old[i] != new[i]), limit)
     back = next((i for i in range(limit - front) if old[-1 - i] != new[-1 - i]), limit - front)

@@ -1,4 +1,4 @@
-"""Trees of folders removed whole, or of what is old in them. Not by `shutil`, which imports four compressors."""
+"""Removing trees and old files, and cloning files. Without `shutil`, which imports four compressors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEPT_FILES: Final = 200
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file or a folder and all in it, also what its owner may not enter; never fails."""
+    """Remove a file or a folder with all in it, also folders without permissions; never raises."""
     try:
         if os.path.islink(path) or not os.path.isdir(path):
             os.unlink(path)
@@ -26,7 +26,7 @@ def remove_tree(path: str) -> None:
 
 
 def drop_old(folder: str) -> None:
-    """Remove the files of a folder that are a week old, and the oldest when there are very many."""
+    """Remove files of a folder that are older than a week, and all but the newest `KEPT_FILES`."""
     with os.scandir(folder) as entries:
         files = sorted((entry.stat().st_mtime, entry.path) for entry in entries if entry.is_file(follow_symlinks=False))
     limit = time.time() - OLD_S
@@ -35,26 +35,26 @@ def drop_old(folder: str) -> None:
             remove_tree(path)
 
 
-# Cloning of open files: shared until one is written where the file system can (a reflink), bytes otherwise.
+# Cloning open files: as a reflink where the file system can, otherwise by copying the bytes.
 
 _FICLONE: Final = 0x40049409
 _BLOCK: Final = 1 << 24
 
 
 def copy_data(source: int, target: int) -> None:
-    """Copy all of an open file into another, from where it stands."""
+    """Copy an open file into another, from their current positions."""
     if clone(source, target):
         return
     try:
         while os.sendfile(target, source, None, _BLOCK):
             pass
-    except OSError:  # a system that sends to sockets only
+    except OSError:  # a system on which sendfile writes to sockets only
         while block := os.read(source, 1 << 20):
             os.write(target, block)
 
 
 def clone(source: int, target: int) -> bool:
-    """Let two files share their bytes until one is written; False where the file system cannot."""
+    """Make `target` a reflink of `source`; return False if the file system cannot."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
         return True
