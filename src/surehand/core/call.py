@@ -1,4 +1,4 @@
-"""`ToolCall` goes in, `ToolResult` comes out; both are plain data that any process or machine can read."""
+"""`ToolCall` and `ToolResult`: what goes into the executor and what comes out. Both serialize to plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _process = os.urandom(6).hex()
 
 
 def new_id(prefix: str = "call") -> str:
-    """Return a new identifier, unique across processes: a random part per process and a number."""
+    """Return a new identifier, unique across processes: a random part of the process and a counter."""
     return f"{prefix}_{_process}{next(_count):x}"
 
 
@@ -33,12 +33,12 @@ os.register_at_fork(after_in_child=_renew_process_id)
 
 
 BROKEN_ARGUMENTS: Final = "__broken_json__"
-"""The argument name for arguments that are not JSON, so that the error can quote them to the model."""
+"""Holds the raw text of arguments that are not valid JSON, so that the error can quote it to the model."""
 
 
 @frozen
 class Parent:
-    """The call that made another call: what that one may not exceed, and what is held for both meanwhile."""
+    """The call that made another call: the rights the child may not exceed, and the resources they share."""
 
     id: str
     tools: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Parent:
     turn: str = ""
     read_only: bool = False
     holds: frozenset[str] = frozenset()
-    """Resources the calls above hold; the call below shares them."""
+    """Resources held by the calls above, which the child uses without waiting for them."""
 
 
 _SUBJECTS: Final = (
@@ -57,7 +57,7 @@ _SUBJECTS: Final = (
 
 @frozen
 class ToolCall:
-    """One wish to run a tool: who wants it, which tool, with which arguments."""
+    """A request to run a tool: which one, with which arguments, on whose behalf."""
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -75,18 +75,18 @@ class ToolCall:
 
     @property
     def shown_args(self) -> dict[str, Any]:
-        """The arguments as others see them: none, where a model wrote no JSON."""
+        """The arguments for display and storage; empty where the model's text was not valid JSON."""
         return {} if BROKEN_ARGUMENTS in self.args else dict(self.args)
 
     @property
     def subject(self) -> str:
-        """The name of the text argument that says most of this call, for a line about it; empty where there is none."""
+        """The name of the text argument that best identifies the call in one line (`command`, `path`); may be empty."""
         args = self.shown_args
         return next((name for name in (*_SUBJECTS, *args) if isinstance(args.get(name), str)), "")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolCall:
-        """Return what plain data stands for."""
+        """Build a call from the output of `to_dict`."""
         return cls(
             name=data["name"],
             args={BROKEN_ARGUMENTS: data["broken_args"]} if "broken_args" in data else data.get("args") or {},
@@ -113,7 +113,7 @@ class Image:
 
 @frozen
 class Foreign:
-    """A content block of another system, kept as it came (MCP resource links, audio)."""
+    """A content block with no type of its own here, passed through unchanged (MCP resource links, audio)."""
 
     block: Mapping[str, Any]
 
@@ -132,7 +132,7 @@ class ToolError:
 
     @classmethod
     def of(cls, failure: ToolFailure) -> ToolError:
-        """Convert a failure to an error."""
+        """Build the error of a failure."""
         return cls(failure.code, failure.message, failure.hint, failure.details)
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,8 +149,8 @@ class ToolError:
 class Undo:
     """The compensating operation of a call: a change kept in the history under `change_id`.
 
-    A tool that did something elsewhere than in files returns the call that takes it back,
-    `Undo(call=ToolCall("unsend", {"id": 7}))`; the executor writes it down and fills in the id.
+    A tool that changed something other than files returns the call that reverts it,
+    `Undo(call=ToolCall("unsend", {"id": 7}))`; the executor records it and fills in the id.
     """
 
     change_id: str = ""
@@ -164,7 +164,7 @@ class Undo:
 
 @frozen
 class ToolResult:
-    """What a call came to. `output` is the text a model reads, `data` the same as structure, `content` all blocks.
+    """The outcome of a call. `output` is the text a model reads, `data` the same as structure, `content` all blocks.
 
     Tools return one (or plainer values, see `ToolResult.of`); the executor fills `meta`.
     """
@@ -179,7 +179,7 @@ class ToolResult:
 
     @classmethod
     def of(cls, value: Any) -> ToolResult:
-        """Return the result a handler's plain return value stands for; raise ToolFailure for one that is no data."""
+        """Wrap a handler's plain return value; raise ToolFailure for one that cannot be serialized."""
         if isinstance(value, ToolResult):
             return value
         if isinstance(value, str):
@@ -204,7 +204,7 @@ class ToolResult:
         return cls(ok=False, data=data, output=error.text if output is None else output, error=error)
 
     def with_meta(self, **values: Any) -> ToolResult:
-        """Return the result with further facts in `meta`."""
+        """Return a copy with further entries in `meta`."""
         # Not `replace`: this is on the path of every scheduled call, and four times as fast.
         meta = {**self.meta, **values}
         return ToolResult(self.ok, self.data, self.output, self.content, self.error, self.undo, meta)
@@ -228,7 +228,7 @@ class ToolResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolResult:
-        """Return what plain data stands for."""
+        """Build a result from the output of `to_dict`."""
         error, undo = data.get("error"), data.get("undo")
         return cls(
             ok=bool(data["ok"]),
@@ -242,7 +242,7 @@ class ToolResult:
 
 
 def _dump_with_pydantic(value: Any) -> tuple[Any, str]:
-    """Return what pydantic makes of values that JSON has no word for (dates, dataclasses, models inside lists)."""
+    """Serialize values that `json` does not know (dates, dataclasses, models inside lists)."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
@@ -260,7 +260,7 @@ def _no_data(value: Any, problem: Exception) -> ToolFailure:
 
 
 def block_to_dict(block: Block) -> dict[str, Any]:
-    """Return a block in MCP form, which is also the form kept in JSON."""
+    """Return a block in MCP's form, which is also how results are stored."""
     match block:
         case Text(text):
             return {"type": "text", "text": text}
@@ -271,7 +271,7 @@ def block_to_dict(block: Block) -> dict[str, Any]:
 
 
 def block_of_any_shape(raw: Mapping[str, Any]) -> Block:
-    """Return the block a part of a message stands for, in our shape, MCP's, Anthropic's or OpenAI's."""
+    """Parse a content block in our form, MCP's, Anthropic's or OpenAI's."""
     match raw:
         case {"type": "text" | "input_text", "text": str(text)}:
             return Text(text)
@@ -285,7 +285,7 @@ def block_of_any_shape(raw: Mapping[str, Any]) -> Block:
 
 
 def block_from_dict(raw: Mapping[str, Any]) -> Block:
-    """Return the block `raw` stands for; what we have no word for is kept as it is."""
+    """Parse a block in MCP's form; an unknown kind becomes `Foreign`, unchanged."""
     match raw:
         case {"type": "text", "text": str(text)} if raw.keys() <= {"type", "text"}:
             return Text(text)
@@ -296,7 +296,7 @@ def block_from_dict(raw: Mapping[str, Any]) -> Block:
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """Return at most about `limit` characters: 80% from the head, 20% from the tail, and a note of what is gone."""
+    """Truncate to about `limit` characters: 80% from the head, 20% from the tail, and a note between them."""
     if len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)
@@ -305,7 +305,7 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def truncate_blocks(content: tuple[Block, ...], limit: int) -> tuple[Block, ...]:
-    """Return blocks with at most about `limit` characters of text in all; the very blocks where that holds already."""
+    """Truncate blocks to about `limit` characters of text in all; returns `content` itself if it is short enough."""
     if sum(len(block.text) for block in content if isinstance(block, Text)) <= limit:
         return content
     kept: list[Block] = []

@@ -1,4 +1,4 @@
-"""`ToolContext`: all a tool may know about the call it serves."""
+"""`ToolContext`: what a handler gets beside its arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NOTHING_CHANGED: Final = "Nothing was changed, and nothing more will happen."
 _FATE: Final = threading.Lock()
-"""Held for the moment in which a call is given up or passes its point of no return; one for all, both are rare."""
+"""Guards the decision between "given up" and "change begun". One lock for all calls: it is held for an instant."""
 
 
 MakeCall: TypeAlias = "Callable[[ToolContext, str, Mapping[str, Any], bool], Coroutine[Any, Any, ToolResult]]"
@@ -30,24 +30,24 @@ MakeCall: TypeAlias = "Callable[[ToolContext, str, Mapping[str, Any], bool], Cor
 
 @frozen
 class OwnCall(ToolCall):
-    """The call a handler serves. Calling it calls another tool that this one `requires`, as a child of this call.
+    """The call a handler serves. It is callable: that runs another tool this one `requires`, as a child call.
 
-    The child goes through the door like any other call: it is validated, judged, asked about, recorded, and can never
-    do what this call may not. Its failure is a result, not an exception.
+    The child goes through the executor like any other call (validated, judged, asked about, recorded), with rights
+    never wider than this call's. Its failure is a result, not an exception.
     """
 
     context: ToolContext = field(default=None, repr=False)
 
     def __call__(self, name: str, args: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, ToolResult]:
-        """Call a tool that this one requires, and return what it came to."""
+        """Call a tool that this one requires, and return its result."""
         return self._make(name, args or {}, True)
 
     def any(self, name: str, args: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, ToolResult]:
-        """Call a tool that is named by data, not by the author of this one (what an undo has to call)."""
+        """Call a tool named at run time, so not listed in `requires` (the compensating call of an undo)."""
         return self._make(name, args or {}, False)
 
     def wait(self, name: str, args: Mapping[str, Any] | None = None, *, listed: bool = True) -> ToolResult:
-        """Call a tool from a sync handler, which runs in a thread, and wait for what it came to."""
+        """Call a tool from a sync handler (which runs in a thread) and wait for its result."""
         import asyncio  # lazy: a listing of tools needs none of it
         import concurrent.futures
 
@@ -70,7 +70,7 @@ class OwnCall(ToolCall):
 
 
 class ToolContext:
-    """What a handler gets beside its arguments: the call, the session, a way to report progress."""
+    """What a handler gets beside its arguments: its call, the session, progress reports, child calls."""
 
     __slots__ = (
         "_changing",
@@ -100,10 +100,10 @@ class ToolContext:
         permits: Callable[[Effect], bool] | None = None,
     ) -> None:
         self.served = call
-        """The call being served, without what `call` can do."""
+        """The call being served, as a plain record; `call` adds child calls."""
         self.session = session
         self.turn = call.parent.turn if call.parent is not None else session.turn or call.id
-        """The turn the call began in: that of the conversation, or the call itself where there is none."""
+        """The turn the call began in; outside a conversation each call is a turn of its own."""
         self.options = options
         """The tool's own settings (`[tools.NAME.custom]`)."""
         self._report = report
@@ -112,57 +112,57 @@ class ToolContext:
         self._given_up = self._changing = False
         self._discard: Callable[[], object] | None = None
         self.make_call: MakeCall | None = None
-        """Makes the calls of this call, through the door; set by the executor."""
+        """Runs child calls through the executor, which sets it."""
         self.loop: asyncio.AbstractEventLoop | None = None
-        """Where calls are made; set by the executor."""
+        """The event loop child calls run on; set by the executor."""
         self.leads: dict[str, str] = {}
-        """Path → where it led when the policy judged it: a link turned round since leads the call nowhere else."""
+        """Path → its target when the policy judged it, so that a link retargeted since cannot redirect the call."""
         self.holds: frozenset[str] = frozenset()
         """The resources this call holds while it runs."""
         self.unasked = False
-        """Whether the handler follows the check at once, in one thread, as nobody is asked; set by the executor."""
+        """Whether check and handler run back to back in one thread, since nobody is asked; set by the executor."""
         self.afterwards: list[Callable[[], object]] | None = None
-        """What the thread of a handler does once its result is on its way; None where no thread does it. Set by the
+        """Work the handler's thread does after its result is returned; None if it runs in no thread. Set by the
         executor."""
 
     @property
     def call(self) -> OwnCall:
-        """The call being served; calling it makes a call of another tool: `await ctx.call("other", {...})`."""
+        """The call being served, and the way to make child calls: `await ctx.call("other", {...})`."""
         served = self.served
         return OwnCall(served.name, served.args, served.id, served.source, served.parent, context=self)
 
     @property
     def cwd(self) -> str:
-        """The session's directory; relative paths are meant from here."""
+        """The session's directory; relative paths start here."""
         return self.session.cwd
 
     def resolve(self, path: str) -> str:
-        """Return `path` as an absolute one, from the session's directory; links and `..` stay for the policy."""
+        """Make `path` absolute (from the session's directory). Links and `..` are left for the policy to resolve."""
         if path.startswith("/"):  # most paths of most calls, asked for several times a call
             return path
         return os.path.join(self.session.cwd, os.path.expanduser(path))
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """Return what `make` gives, made once for this call: effects, check and run share what they worked out."""
+        """Compute a value once per call, so that effects, check and run can share it."""
         if self._made is None:
             self._made = {}
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
 
-    def go_on_from(self, facts: dict[str, Any]) -> None:
-        """Take over, and add to, what `once` made for the very same call when it was planned."""
+    def reuse_facts(self, facts: dict[str, Any]) -> None:
+        """Start from the values that `once` computed when this same call was scheduled."""
         self._made = facts
 
     def permits(self, effect: Effect) -> bool:
-        """Say whether a further effect, found out while running (a redirect), would be allowed without a question."""
+        """Whether a further effect, discovered while running (a redirect), is allowed without a question."""
         return self._permits is not None and self._permits(effect)
 
     def check_wanted(self) -> None:
-        """Raise ToolFailure when the call was given up; call it just before each change, under the lock that guards it.
+        """Raise ToolFailure if the call was given up. Call it just before each change, under the lock that guards it.
 
-        A thread cannot be stopped, so a handler has to ask. Once it has asked, whoever gives the call up waits for the
-        handler's end and reports what it came to; a later check may still stop it, and it takes back what it did.
+        A thread cannot be stopped, so the handler has to ask. Once it has, whoever gives the call up waits for the
+        handler to end and reports its result. A later check may still stop it; it then reverts what it did.
         """
         with _FATE:
             self._changing = self._changing or not self._given_up
@@ -171,7 +171,7 @@ class ToolContext:
         raise _refusal()
 
     def discard_with(self, discard: Callable[[], object]) -> None:
-        """Have what is prepared for a change discarded by whoever gives the call up; raise where that has happened."""
+        """Set what discards a prepared change if the call is given up; raise ToolFailure if it already was."""
         with _FATE:
             self._discard = discard
             if not self._given_up:
@@ -180,21 +180,21 @@ class ToolContext:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether nobody waits for this call any more."""
+        """Whether nobody waits for this call's result any more."""
         return self._given_up
 
     def give_up(self) -> bool:
-        """Say that nobody wants the call any more. False when a change has begun: its outcome has to be awaited."""
+        """Give the call up. False if a change has begun, whose outcome must then be awaited."""
         with _FATE:
             self._given_up = True
             if self._changing:
                 return False
         if self._discard is not None:
-            self._discard()  # the thread may hang in a slow disk for long, or end with the process
+            self._discard()  # here, because the thread may hang on a slow disk or die with the process
         return True
 
     def progress(self, text: str = "", *, done: float | None = None, total: float | None = None, **data: Any) -> None:
-        """Report progress; it reaches everyone who listens to the call."""
+        """Report progress to everyone who listens to the call."""
         self._report(Progress(text, done, total, data))
 
 

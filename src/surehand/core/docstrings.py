@@ -1,4 +1,4 @@
-"""What a docstring says: of a function as a whole, and of each parameter (Google, NumPy and Sphinx forms)."""
+"""Parse docstrings: the description of a function and of each parameter (Google, NumPy and Sphinx styles)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMPY: Final = re.compile(r"^(\w+)\s*:\s*\S.*$|^(\w+)$")
 
 
 def docstring_text(doc: str) -> str:
-    """Return the part of a docstring that describes the function: all before its first section."""
+    """Return the description of the function: everything before the first section."""
     kept: list[str] = []
     lines = doc.splitlines()
     for number, line in enumerate(lines):
@@ -26,7 +26,7 @@ def docstring_text(doc: str) -> str:
 
 
 def parameter_texts(doc: str) -> dict[str, str]:
-    """Return what a docstring says of each parameter (Google, NumPy and Sphinx forms)."""
+    """Return the description of each parameter, by name."""
     texts: dict[str, str] = {}
     lines = doc.splitlines()
     current: str | None = None

@@ -1,9 +1,9 @@
 """Effects: what a call does to the world, stated as facts before it runs.
 
-A tool states effects; the policy judges them. Paths are absolute but not yet resolved (links and `..` are the
-policy's to follow, so that both the name given and the place it leads to are judged).
+A tool states effects; the policy judges them. Paths are absolute but not yet resolved: the policy follows links and
+`..`, so that both the given path and its target are judged.
 
-`None` instead of a list means "nobody thought about it" and is never the same as `[]`, "touches nothing".
+`None` instead of a list means "not declared"; `[]` means "touches nothing".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from surehand.core.frozen import frozen
 
 @frozen
 class ReadPath:
-    """The content (or the listing) at `path` is read; `recursive` reads everything below it."""
+    """The file or listing at `path` is read; `recursive`: with everything below it."""
 
     path: str
     recursive: bool = False
@@ -50,9 +50,9 @@ class Connect:
 class RunCommand:
     """One simple command of a shell line, its words decoded as the shell would decode them.
 
-    `read_only` is true when name and flags are known to change nothing. `implies` holds the effects that follow from
-    the words (paths, hosts); redirections belong to the line and are stated beside the command, not in it. `fed` is the
-    text the line gives it as standard input (`<<EOF`), where that is certain, `kind` is its class.
+    `read_only` is true if name and options are known to change nothing. `implies` holds the effects that follow from
+    the words (paths, hosts); redirections belong to the line and are effects beside the command. `fed` is its standard
+    input where the line states it (`<<EOF`); `kind` is its class.
     """
 
     words: tuple[str, ...]
@@ -65,14 +65,14 @@ class RunCommand:
 
 @frozen
 class Unreadable:
-    """A part of the call whose effects cannot be known. It asks, also under an allow rule."""
+    """A part of the call whose effects cannot be determined. It asks even under an allow rule."""
 
     reason: str
 
 
 @frozen
 class RemoteCall:
-    """A tool of an MCP server is called; what it does there cannot be seen from here."""
+    """A tool of an MCP server is called; its effects there are unknown."""
 
     server: str
     tool: str
@@ -89,7 +89,7 @@ Effect: TypeAlias = ReadPath | WritePath | DeletePath | Connect | RunCommand | U
 
 
 def describe(effect: Effect) -> dict[str, object]:
-    """Return the effect as plain data, the form `policy check` and the audit log show."""
+    """Return the effect as plain data, as `policy check` and the audit log show it."""
     match effect:
         case ReadPath(path, recursive):
             return _path_effect("read", path, recursive)

@@ -38,7 +38,7 @@ class ToolFailure(SurehandError):
     """An expected failure of one call: what was wrong, and what to do next, for a model and a person alike.
 
     Tools raise it; the executor turns it into `ToolResult.error`. `output`, `data` and `content`, when given, are
-    kept beside the error (a failing command still shows what it printed).
+    kept beside the error (a failing command still shows its output).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Everything that happens is an event; log, metrics, audit, journal and consoles only subscribe."""
+"""Events: everything that happens. Log, metrics, audit, journal and console are subscribers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Event:
 
 
 def plain(value: Any) -> Any:
-    """Return a record as plain data; on the hot path events carry the records themselves."""
+    """Convert a record to plain data. Events carry the records themselves: most are never serialized."""
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
@@ -76,7 +76,7 @@ Listener: TypeAlias = Callable[[Event], None]
 
 @frozen
 class Progress:
-    """What a handler yields (or passes to `ctx.progress`) while it works."""
+    """Progress of a running call, as yielded by a handler or passed to `ctx.progress`."""
 
     text: str = ""
     done: float | None = None

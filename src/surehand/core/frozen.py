@@ -1,8 +1,8 @@
-"""`@frozen`: what `@dataclass(frozen=True, slots=True)` makes, at a tenth of its price while a process starts.
+"""`@frozen`: a drop-in for `@dataclass(frozen=True, slots=True)` at a tenth of its import-time cost.
 
-A dataclass compiles five methods when its class is made, half a millisecond each time, and most classes a process
-imports are never used in it. Here the methods that can be shared are shared, and `__init__` is compiled when many
-objects are made. `dataclasses.replace`, `fields` and `asdict` work as usual.
+A dataclass compiles five methods per class, half a millisecond in all, though a process never uses most of the
+classes it imports. Here methods are shared between classes, and `__init__` is compiled only once several objects were
+made. `dataclasses.replace`, `fields` and `asdict` work as usual.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ C = TypeVar("C")
 
 _MISSING: Final = object()
 _COMPILE_AFTER: Final = 8
-"""Instances made field by field before `__init__` is compiled, which costs as much as fifty of them."""
+"""Instances initialized field by field before `__init__` is compiled, which costs as much as fifty of them."""
 
 
 class _Field:
@@ -38,12 +38,12 @@ def field(
     init: bool = True,
     repr: bool = True,
 ) -> Any:
-    """Declare what a plain default cannot: a value made for each object, a function as default, a hidden field."""
+    """Declare a field with a default factory, a callable as its default, or hidden from `__init__` or `repr`."""
     return _Field(default, default_factory, init, repr)
 
 
 def replace_values(record: C, **values: Any) -> C:
-    """Return a copy with some values replaced, as `dataclasses.replace` does, without making a dataclass first."""
+    """Return a copy with some values replaced; unlike `dataclasses.replace` it builds no dataclass first."""
     made: Any = record
     kept = {name: getattr(made, name) for name, each in made._fields.items() if each.init}
     return type(record)(**kept | values)
@@ -116,7 +116,7 @@ def _first_init(cls: Any) -> Callable[..., None]:
 
 
 def _set_fields(cls: Any, record: Any, args: tuple[Any, ...], values: dict[str, Any]) -> bool:
-    """Set the fields one by one; False if the arguments do not fit: the compiled `__init__` raises the right error."""
+    """Set the fields one by one; False if the arguments do not fit: the compiled `__init__` then raises the error."""
     given = dict(zip(cls.__match_args__, args, strict=False)) | values
     if len(given) < len(args) + len(values):
         return False
@@ -137,7 +137,7 @@ def _set_fields(cls: Any, record: Any, args: tuple[Any, ...], values: dict[str, 
 
 
 def _compile_init(cls: Any) -> Callable[..., None]:
-    """Return the `__init__` of the fields: it sets the slots directly, which `__setattr__` refuses to do."""
+    """Compile `__init__`. It sets the slots by their descriptors, since `__setattr__` refuses."""
     names: dict[str, Any] = {"_MISSING": _MISSING}
     positional, keywords = ["self"], ["*"]
     body: list[str] = []
@@ -170,7 +170,7 @@ def _refuse_unknown(cls: Any, unknown: dict[str, Any]) -> None:
 
 
 class _OfDataclass:
-    """A placeholder for what the standard library keeps in a dataclass, built on first access."""
+    """Placeholder for an attribute of a dataclass that the standard library looks for; built on first access."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""This installation: which extra a missing module belongs to, and what a child of this interpreter needs to start."""
+"""This installation: which extra provides a missing module, and what a child interpreter needs to start."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WHAT_FOR: Final = {
 
 
 def explain_missing_module(problem: ImportError) -> tuple[str, str] | None:
-    """Return what is missing and how to install it, or None where the module belongs to no extra."""
+    """Return (what is missing, how to install it); None if the module belongs to no extra."""
     missing = problem.name or ""
     extra = EXTRA_OF.get(".".join(missing.split(".")[:2])) or EXTRA_OF.get(missing.partition(".")[0])
     if missing == "google":  # a namespace package of many; here only the ADK adapter imports it
@@ -75,7 +75,7 @@ def find_missing() -> dict[str, list[str]]:
     for module, extra in EXTRA_OF.items():
         try:
             found = find_spec(module) is not None
-        except ModuleNotFoundError:  # of a module within a package that is missing
+        except ModuleNotFoundError:  # a module of a package that is missing
             found = False
         if not found:
             missing.setdefault(extra, []).append(module)

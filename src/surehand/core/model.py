@@ -1,6 +1,6 @@
-"""What a language model is to us: messages and tools go in, pieces of text and thought and one finished turn come out.
+"""The interface to language models: messages and tools in; text, thinking and one finished turn out.
 
-Only `providers/x.py` knows a vendor's types; the loop knows these words alone.
+Only the modules of `providers/` know a vendor's types; the agent loop knows these alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Stop = Literal["end", "tool_use", "max_tokens", "refusal"]
 
 @frozen
 class Usage:
-    """Tokens of one turn, or of many added up. `input_tokens` counts what was not read from the provider's cache."""
+    """Tokens of one turn, or a sum of turns. `input_tokens` excludes those read from the provider's cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -50,7 +50,7 @@ class Usage:
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def cost_at(self, prices: tuple[float, float]) -> float:
-        """Return what it costs at the prices of a million tokens, in and out; cached ones count as full ones."""
+        """Return the cost at (input, output) prices per million tokens; cached tokens are charged in full."""
         return ((self.total - self.output_tokens) * prices[0] + self.output_tokens * prices[1]) / 1e6
 
     def to_dict(self) -> dict[str, int]:
@@ -65,16 +65,16 @@ class Usage:
 
 @frozen
 class Message:
-    """One message of a conversation. A tool message answers all calls of the assistant's turn before it, in order."""
+    """One message of a conversation. A tool message holds the results of all calls of the turn before it, in order."""
 
     role: Role
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What a provider needs back as it gave it (signed thoughts), under the provider's name."""
+    """Data a provider needs returned unchanged (signed thinking), under the provider's name."""
     images: tuple[Image, ...] = ()
-    """Pictures a user's message shows beside its text."""
+    """Images of a user's message, beside its text."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -89,7 +89,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Message:
-        """Return what plain data stands for."""
+        """Build a message from the output of `to_dict`."""
         return cls(
             role=data["role"],
             text=data.get("text", ""),
@@ -101,11 +101,11 @@ class Message:
 
 
 Prompt: TypeAlias = str | Message | Sequence[Block | str] | Mapping[str, Any]
-"""What may be asked: text, a message, content blocks, or a user's message in Anthropic's or OpenAI's shape."""
+"""A prompt: text, a message, content blocks, or a user's message in Anthropic's or OpenAI's form."""
 
 
 def user_message(prompt: Prompt) -> Message:
-    """Convert a prompt to a user's message; raise ValueError for one that cannot be asked."""
+    """Convert a prompt to a user's message; raise ValueError if it is not one."""
     if isinstance(prompt, str):
         return Message("user", prompt)
     if isinstance(prompt, Message):
@@ -138,7 +138,7 @@ def _message_of(blocks: Sequence[Block]) -> Message:
 
 @frozen
 class ModelRequest:
-    """All a model gets for one turn."""
+    """The input of one turn."""
 
     system: str
     messages: Sequence[Message]
@@ -148,21 +148,21 @@ class ModelRequest:
 
 @frozen
 class TextDelta:
-    """A piece of the answer, as it comes."""
+    """A piece of the answer, as it is streamed."""
 
     text: str
 
 
 @frozen
 class ThoughtDelta:
-    """A piece of what the model thinks before it answers, where its provider shows that."""
+    """A piece of the model's thinking, if its provider streams that."""
 
     text: str
 
 
 @frozen
 class Turn:
-    """The finished turn: the last thing a model's stream yields."""
+    """The finished turn, the last item of a stream."""
 
     message: Message
     stop: Stop = "end"
@@ -174,17 +174,17 @@ ModelEvent: TypeAlias = Delta | Turn
 
 
 class Model(Protocol):
-    """A language model, or something that answers like one."""
+    """A language model, or something that behaves like one."""
 
     provider: str
     name: str
     context_tokens: int
-    """Context window; the loop compacts before it is full."""
+    """Size of the context window; the loop compacts the transcript before it is full."""
     caches_prompts: bool
-    """Whether its provider has a prompt cache; sub-agents then share their parent's prefix."""
+    """Whether the provider caches prompts; sub-agents then share their parent's prefix."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Yield pieces of text and thought and, last, the finished turn. Raises ModelError."""
+        """Yield text and thinking deltas and, last, the finished turn. Raises ModelError."""
         ...
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class Model(Protocol):
 
 
 class ModelError(SurehandError):
-    """The model could not answer; says what was wrong and what to do next."""
+    """The model could not answer: what was wrong, and what to do next."""
 
     def __init__(self, message: str, hint: str = "", *, retryable: bool = False, after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -205,11 +205,11 @@ class ModelError(SurehandError):
 
 
 TURN_LIMIT: Final = 8_000_000
-"""Longest turn in characters, far above any real one: a server that streams for ever is cut off."""
+"""Maximum characters of a turn, far above any real one: bounds a server that never stops streaming."""
 
 
 def check_turn_size(name: str, size: int) -> int:
-    """Return the size of a turn so far; raise ModelError above the limit."""
+    """Return `size`, the characters of a turn so far; raise ModelError above the limit."""
     if size > TURN_LIMIT:
         raise ModelError(
             f"{name} sent more than {TURN_LIMIT:,} characters in one turn, and was disconnected", "Try again."
@@ -218,7 +218,7 @@ def check_turn_size(name: str, size: int) -> int:
 
 
 def arguments(text: str) -> dict[str, Any]:
-    """Return the arguments a model wrote; what is no JSON object is handed over as it is, under a name of its own."""
+    """Parse the arguments a model wrote; text that is not a JSON object is kept under `BROKEN_ARGUMENTS`."""
     try:
         found: Any = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Names: what a tool may be called, its full form, and the one-to-one map to names a provider accepts.
+"""Tool names: which are valid, their full form, and the one-to-one mapping to names a provider accepts.
 
 Providers accept `[a-zA-Z0-9_-]{1,64}`; a dotted, spaced or long name would make them refuse the whole tool list.
 """
@@ -23,7 +23,7 @@ def name_problems(name: object) -> list[str]:
     """Return every reason why `name` cannot name a tool, or an empty list."""
     if not isinstance(name, str):
         return [f"name must be a string, not {type(name).__name__}"]
-    if name.isidentifier() and name.isascii() and len(name) <= NAME_LIMIT:  # most names; thousands are looked at
+    if name.isidentifier() and name.isascii() and len(name) <= NAME_LIMIT:  # a fast path: most names
         return []
     problems: list[str] = []
     if not name:
@@ -51,10 +51,10 @@ def split_full_name(name: str) -> tuple[str, str] | None:
 
 
 def provider_safe(name: str) -> str:
-    """Return a name every provider accepts; equal to `name` where that is already so.
+    """Return a name every provider accepts; `name` itself if it is one.
 
-    A changed name ends in a hash of the original, so two different names never become one (`a.b` and `a_b` stay
-    apart) and the result does not depend on what else is in the list.
+    A changed name ends in a hash of the original: different names stay different (`a.b` and `a_b`), and the result
+    does not depend on the rest of the list.
     """
     if _SAFE.fullmatch(name):
         return name
@@ -65,9 +65,9 @@ def provider_safe(name: str) -> str:
 
 
 def plain_names(names: Iterable[str]) -> dict[str, str]:
-    """Return real name → a name every provider accepts, hashed only where two would become one.
+    """Map real names to names every provider accepts, with a hash only where two would collide.
 
-    Both of two that collide are hashed, so that neither name ever comes to mean the other tool.
+    Both of two colliding names are hashed, so that neither can come to mean the other tool.
     """
     plain = {name: _UNSAFE_CHARACTER.sub("_", name)[:PROVIDER_NAME_LIMIT] for name in names}
     counts = Counter(plain.values())
@@ -78,7 +78,7 @@ def plain_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def meant_by(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that a model means which writes `time_now` for `time.now`; None when it is not one."""
+    """Return the tool a model means by `time_now` (`time.now`); None unless exactly one fits."""
     if "_" not in name:
         return None
     found = [each for each in names if each != name and _UNSAFE_CHARACTER.sub("_", each) == name]
@@ -86,12 +86,12 @@ def meant_by(name: str, names: Iterable[str]) -> str | None:
 
 
 def provider_map(names: Iterable[str]) -> Mapping[str, str]:
-    """Return safe name → real name for a whole tool list; the way back from a provider."""
+    """Map the safe names of a tool list back to the real ones."""
     return {provider_safe(name): name for name in names}
 
 
 def find_near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """Return up to three of `known` that were probably meant: letters swapped (`Raed`), mistyped, or left out."""
+    """Return up to three of `known` that were probably meant: letters swapped (`Raed`), mistyped or missing."""
     from difflib import get_close_matches
 
     wanted, folded = word.lower(), {each.lower(): each for each in known}

@@ -1,8 +1,8 @@
-"""`Record`: declared like a pydantic model, checked by pydantic, without importing it while there is nothing to check.
+"""`Record`: declared and validated like a pydantic model, but pydantic is imported only for values that need it.
 
-Pydantic costs half of a cold start. The settings of most processes are the defaults, and most arguments are a text
-and a number that plainly fit, so records accept those by themselves; whatever is not plain goes to the real model,
-which is built from the same declaration.
+Importing pydantic is half of a cold start. Most settings are defaults and most arguments are a string and a number,
+so records validate such plain values themselves. Everything else is validated by a pydantic model that is built from
+the same declaration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MISSING: Final = object()
 
 
 class Spec:
-    """What a field declares beside its type: default, alias, and what pydantic's `Field` takes."""
+    """The declaration of a field beside its type: default, alias, and the options of pydantic's `Field`."""
 
     __slots__ = ("alias", "default", "factory", "options")
 
@@ -55,7 +55,7 @@ class Spec:
         return self.default if self.factory is None else self.factory()
 
     def to_pydantic(self) -> Any:
-        """Return the same declaration as pydantic's own `Field` makes it."""
+        """Convert to pydantic's own `Field`."""
         import pydantic
 
         options = dict(self.options)
@@ -78,11 +78,11 @@ _OPTIONS: Final = frozenset({
     "serialization_alias", "strict", "title", "union_mode", "validate_default", "validation_alias",
 })  # fmt: skip
 _MEANT: Final = {"minimum": "ge", "min": "ge", "maximum": "le", "max": "le", "regex": "pattern"}
-"""Option names known from elsewhere, and ours for them."""
+"""Option names of other libraries → ours, for suggestions."""
 
 
 def with_pydantic_fields(hint: Any) -> Any:
-    """Return a type in which every `Field` of ours is one of pydantic's, however deep inside."""
+    """Replace every `Field` of ours inside a type, at any depth, by pydantic's."""
     inside = get_args(hint)
     if not inside or get_origin(hint) is Literal:
         return hint
@@ -97,7 +97,7 @@ def with_pydantic_fields(hint: Any) -> Any:
     return hint.copy_with(changed) if hasattr(hint, "copy_with") else get_origin(hint)[changed]
 
 
-def Field(  # noqa: N802  # the word people know from pydantic
+def Field(  # noqa: N802  # the name people know from pydantic
     default: Any = _MISSING,
     *,
     default_factory: Callable[[], Any] | None = None,
@@ -116,11 +116,11 @@ def Field(  # noqa: N802  # the word people know from pydantic
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class Record:
-    """Frozen, closed values with declared types. `X(**values)` raises pydantic's ValidationError for wrong ones."""
+    """A frozen record of typed fields. `X(**values)` raises pydantic's ValidationError for invalid or unknown ones."""
 
     _specs: ClassVar[dict[str, Spec]] = {}
     _hints: ClassVar[dict[str, tuple[Any, str]]] = {}
-    """Each field's type as it was written, and the module it was written in."""
+    """Each field's annotation (as text) and the module to evaluate it in."""
     _built: ClassVar[type[BaseModel] | None] = None
 
     def __init_subclass__(cls) -> None:
@@ -142,18 +142,18 @@ class Record:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """Return the record `raw` describes (keys as declared outside: aliases); raise pydantic's ValidationError."""
+        """Validate `raw`, whose keys are aliases where declared; raise pydantic's ValidationError."""
         plain = _plain(cls, raw, nested=not strict)
         return cls._of(plain if plain is not None else _check_by_pydantic(cls, raw, strict=strict))
 
     @classmethod
     def parse_plain(cls, raw: Mapping[str, Any]) -> Self | None:
-        """Return the record `raw` describes where every value plainly fits; None where pydantic must look at it."""
+        """Validate `raw` without pydantic; None if a value needs it."""
         plain = _plain(cls, raw)
         return None if plain is None else cls._of(plain)
 
     def faults(self) -> Iterable[tuple[str, str]]:
-        """Yield (field, what is wrong) for what types cannot say; a tool's arguments with faults are invalid."""
+        """Yield (field, message) for faults that types cannot express; overridden by arguments of tools."""
         return ()
 
     @classmethod
@@ -164,7 +164,7 @@ class Record:
 
     @classmethod
     def pydantic_model(cls) -> type[BaseModel]:
-        """Return the pydantic model of this declaration, built on first use."""
+        """Return the pydantic model of this record, built on first use."""
         if cls._built is None:
             cls._built = _build(cls)
         return cls._built
@@ -172,7 +172,7 @@ class Record:
     @classmethod
     @cache
     def hint(cls, name: str) -> Any:
-        """Return a field's type, evaluated where it was written."""
+        """Evaluate a field's annotation in the module that wrote it."""
         written, module = cls._hints[name]
         return eval(written, vars(sys.modules[module])) if isinstance(written, str) else written
 
@@ -224,7 +224,7 @@ def _data(value: Any) -> Any:
     return value
 
 
-# -- what fits plainly ------------------------------------------------------------------------------------------------
+# -- validation without pydantic --------------------------------------------------------------------------------------
 
 _NONE: Final = type(None)
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -252,9 +252,9 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 def _plain(
     cls: type[Record], raw: Mapping[str, Any], *, by_name: bool = False, nested: bool = False
 ) -> dict[str, Any] | None:
-    """Return all values when everything given plainly fits; None when the model must look at it.
+    """Return the values of all fields if every given value is plainly valid; None if pydantic must decide.
 
-    `nested` takes tables and lists too: files of settings have them, most arguments do not.
+    `nested` also accepts tables and lists: settings files have them, most arguments do not.
     """
     if type(raw) is not dict:
         return None
@@ -299,7 +299,7 @@ def _fits(value: Any, hint: Any, options: Mapping[str, Any]) -> bool:
 
 
 def _convert_plain(value: Any, hint: Any, nested: bool = True) -> Any:
-    """Return what a field of this type makes of the value, `_MISSING` when that is not plain to see."""
+    """Convert a value to a field's type; `_MISSING` if pydantic must decide."""
     kind, inside = get_origin(hint), get_args(hint)
     if kind is Literal:
         return value if type(value) is str and value in inside else _MISSING
@@ -330,10 +330,10 @@ def _encodes(text: str) -> bool:
 
 
 _ENCODED_AT_ONCE: Final = 1 << 20
-"""Characters: a whole text may be very long, and nothing is wanted of its bytes."""
+"""Characters encoded per step, so that a huge text is not encoded as a whole just to test it."""
 
 
-# -- what pydantic checks ---------------------------------------------------------------------------------------------
+# -- validation by pydantic -------------------------------------------------------------------------------------------
 
 
 def _check_by_pydantic(cls: type[Record], raw: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
@@ -348,13 +348,10 @@ def _build(cls: type[Record]) -> type[BaseModel]:
     return pydantic.create_model(cls.__name__, __config__=config, __doc__=None, **cast("dict[str, Any]", fields))
 
 
-# `Args`, the base of the built-in tools' arguments: frozen, closed, checked by pydantic where it is not plain.
-
-
 class Args(Record):
-    """Base of a tool's arguments; unknown ones are faults, values do not change after validation."""
+    """Base of the built-in tools' arguments."""
 
 
 def hide_default(schema: dict[str, Any]) -> None:
-    """Leave a default out of the schema; the description tells it: `Field(..., json_schema_extra=hide_default)`."""
+    """Omit a default from the schema, whose description states it: `Field(..., json_schema_extra=hide_default)`."""
     schema.pop("default", None)

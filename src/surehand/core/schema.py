@@ -1,7 +1,7 @@
-"""Arguments: where a tool's input schema comes from, and how raw values become checked ones.
+"""`Arguments`: a tool's input schema and the validation of its arguments.
 
-Three sources, one protocol: a pydantic model, the signature of a typed function, or raw JSON Schema of a foreign
-tool. Nothing is compiled before it is needed: ten thousand tools are registered without building one validator.
+One protocol, four sources: a pydantic model, a `Record`, the signature of a typed function, or the JSON Schema of a
+foreign tool. Validators are built on first use, so ten thousand tools are registered without building one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Schema = dict[str, Any]
 
 @frozen
 class Fault:
-    """One thing wrong with the arguments: where, and what."""
+    """One fault of the arguments: where, and what is wrong."""
 
     path: str
     message: str
@@ -55,7 +55,7 @@ class InvalidArguments(Exception):
 
 
 class Arguments(Protocol):
-    """Where a tool's arguments are described and checked."""
+    """The description of a tool's arguments, which validates them."""
 
     __slots__ = ()
 
@@ -64,26 +64,26 @@ class Arguments(Protocol):
         ...
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return the checked arguments; raise InvalidArguments. Strict takes no value of another type."""
+        """Return the validated arguments; raise InvalidArguments. `strict` converts no types."""
         ...
 
     def problems(self) -> list[str]:
-        """Return why this description itself is unusable, or an empty list."""
+        """Return the faults of the schema itself; empty if it is usable."""
         ...
 
     def is_slow(self, raw: object) -> bool:
-        """Tell whether checking these values may take more than a moment: then it is done in a thread."""
+        """Whether validating these values may be slow, so that it is done in a thread."""
         return False
 
     def check_at_once(self, raw: Mapping[str, Any]) -> Any | None:
-        """Return the checked arguments; None where `check` would take more than a moment, or has faults to explain."""
+        """Return the validated arguments; None if they are invalid or `check` may be slow."""
         try:
             return None if self.is_slow(raw) else self.check(raw)
         except InvalidArguments:
             return None
 
     def parse(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return the checked arguments; raise pydantic's ValidationError, whatever describes them."""
+        """Return the validated arguments; raise pydantic's ValidationError, whichever the source of the schema."""
         try:
             return self.check(raw, strict=strict)
         except InvalidArguments as problem:
@@ -120,7 +120,7 @@ class ModelArguments(Arguments):
         return schema
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return checked arguments; raise InvalidArguments with every fault."""
+        """Return the validated arguments; raise InvalidArguments with every fault."""
         validate = self._validate
         if validate is None:
             validate = self._compile()
@@ -134,7 +134,7 @@ class ModelArguments(Arguments):
         return self._validate is None
 
     def _compile(self) -> Callable[..., Any]:
-        """Fetch the validator once: going through the classmethod would cost every call."""
+        """Look up the validator once; the class method would look it up for every call."""
         from pydantic_core import ValidationError
 
         self.model.model_rebuild()
@@ -143,7 +143,7 @@ class ModelArguments(Arguments):
         return self._validate
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the schema itself."""
+        """Return the faults of the schema itself."""
         try:
             self.schema()
         except Exception as problem:  # a model may hold types that have no JSON Schema; pydantic raises many kinds
@@ -170,7 +170,7 @@ class RecordArguments(Arguments):
         return schema
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return checked arguments; raise InvalidArguments with every fault."""
+        """Return the validated arguments; raise InvalidArguments with every fault."""
         try:
             parsed = self.record.parse(raw, strict=strict)
         except ValueError as error:  # pydantic's ValidationError is one; importing it is what records avoid
@@ -182,17 +182,17 @@ class RecordArguments(Arguments):
         return parsed
 
     def check_at_once(self, raw: Mapping[str, Any]) -> Any | None:
-        """Return the checked arguments where they plainly fit; pydantic, which explains the others, is not imported."""
+        """Return the validated arguments; None if pydantic would have to be imported to decide or to explain."""
         parsed = self.record.parse_plain(raw)
         return None if parsed is None or any(parsed.faults()) else parsed
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the schema itself."""
+        """Return the faults of the schema itself."""
         return ModelArguments(self.record.pydantic_model()).problems()
 
 
 class FunctionArguments(Arguments):
-    """Arguments described by a function's signature, type hints and docstring; the model is made on first use."""
+    """Arguments described by a function's signature, type hints and docstring; the model is built on first use."""
 
     __slots__ = ("_model", "_pairs", "context_parameter", "function", "hidden", "names")
 
@@ -200,7 +200,7 @@ class FunctionArguments(Arguments):
         self.function = function
         self.hidden = hidden
         self.names = names
-        """Local names the hints of a function inside a function may use."""
+        """Local names that the type hints of a nested function may refer to."""
         self.context_parameter: str | None = None
         self._model: ModelArguments | None = None
         self._pairs: tuple[tuple[str, str], ...] = ()
@@ -219,7 +219,7 @@ class FunctionArguments(Arguments):
         return self.model.schema()
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return checked arguments; raise InvalidArguments with every fault."""
+        """Return the validated arguments; raise InvalidArguments with every fault."""
         return (self._model or self.model).check(raw, strict=strict)
 
     def is_slow(self, raw: object) -> bool:
@@ -227,15 +227,15 @@ class FunctionArguments(Arguments):
         return self._model is None or self._model.is_slow(raw)
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the schema itself."""
+        """Return the faults of the schema itself."""
         try:
             # Most signatures are plainly valid; building the model costs a thousand times the rest.
             return [] if self._model is None and self._is_plain() else self.model.problems()
-        except Exception as problem:  # whatever a signature or its hints can raise is a fault of the definition
+        except Exception as problem:  # anything a signature or its hints raise is a fault of the definition
             return [f"the signature of {self.function.__name__} cannot be read: {problem}"]
 
     def _is_plain(self) -> bool:
-        """Say whether every parameter is of a type that surely has a schema."""
+        """Whether every parameter has a type that certainly has a schema."""
         import inspect
 
         hints = typing.get_type_hints(self.function, localns=dict(self.names) if self.names else None)
@@ -274,18 +274,18 @@ class FunctionArguments(Arguments):
             info = FieldInfo.from_annotated_attribute(hint, default)
             if info.description is None and name in described:
                 info.description = described[name]
-            # A name that pydantic reserves (`schema`, `_x`) is carried under an alias.
+            # Names that pydantic reserves (`schema`, `_x`) become aliases of another field name.
             field_name = (
                 name if not name.startswith("_") and not hasattr(BaseModel, name) else f"argument_{name.lstrip('_')}"
             )
             if field_name != name:
                 info.alias = info.validation_alias = info.serialization_alias = name
-            fields[field_name] = (info.annotation, info)  # the hint's own validators are in `info`, once
+            fields[field_name] = (info.annotation, info)  # `info` holds the hint's own validators
         config = ConfigDict(frozen=True, extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True)
         return create_model(self.function.__name__, __config__=config, **fields)
 
     def keywords(self, args: BaseModel) -> dict[str, Any]:
-        """Return the checked arguments as the function takes them."""
+        """Return the validated arguments as the function's keyword arguments."""
         fields = args.__dict__
         values = {parameter: fields[name] for parameter, name in self._pairs}
         return values | args.model_extra if args.model_extra else values
@@ -311,13 +311,13 @@ class ForeignArguments(Arguments):
         self._schema = cast("Schema", schema)
         self._validator: Any = None
         self._brief: Any = None
-        """Validates with few steps back for each pattern; None where no pattern takes any."""
+        """A validator with a low backtracking limit for patterns; None if no pattern backtracks."""
         self._work: SchemaWork | None = None
         self._checks = 0
-        """Checks for one value at most; 1 for a plain schema, which is not measured."""
+        """Maximum number of checks for one value; 1 for a plain schema, which is not measured."""
 
     def is_slow(self, raw: object) -> bool:
-        """Tell whether checking these values may take more than a moment: then it is done in a thread."""
+        """Whether validating these values may be slow, so that it is done in a thread."""
         if not self._checks:
             self._measure()
         return self._checks > CHECKS_AT_ONCE or self._multiplies or may_exceed(self._checks, raw, MOMENT)
@@ -348,14 +348,14 @@ class ForeignArguments(Arguments):
         return self._brief
 
     def check(self, raw: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Return checked arguments; raise InvalidArguments with every fault, of very many values with the first."""
+        """Return the arguments; raise InvalidArguments with every fault, or with the first if listing all is slow."""
         validator = self._choose_validator(raw)
         if validator.is_valid(raw):
             return raw
-        # Listing all faults of alternatives takes a thousand times as long as finding that none fits.
+        # Listing all faults of `anyOf` and its kin takes a thousand times as long as finding that nothing matches.
         branches = SchemaWork(self._schema, choices=False)
         if not branches.exceeds(raw, CHECKS_AT_ONCE) and not SchemaWork(self._schema).exceeds(raw, MOMENT):
-            with suppress(ValueError):  # too deep to be told apart: the first fault is that
+            with suppress(ValueError):  # nested too deeply; the first fault is reported below
                 errors = (self._brief or validator).iter_errors(raw)
                 raise InvalidArguments(_tell_faults(islice(errors, FAULTS_LIMIT)))
         if survey(self._schema).words & _ALTERNATIVES:
@@ -365,10 +365,10 @@ class ForeignArguments(Arguments):
         raise InvalidArguments(_first_fault(validator, raw))
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the schema itself."""
+        """Return the faults of the schema itself."""
         schema = self._schema
         if type(schema) is dict and schema.get("type", "object") == "object" and _plainly_valid(schema):
-            return []  # most schemas; thousands are looked at
+            return []  # a fast path: most schemas
         return schema_problems(schema)
 
     def _compile(self) -> Any:
@@ -398,13 +398,13 @@ def _tell_faults(errors: typing.Iterable[Any]) -> list[Fault]:
 def _first_fault(validator: Any, value: Any) -> list[Fault]:
     try:
         validator.validate(value)
-    except ValueError as error:  # jsonschema_rs' own, or what is nested too deep
+    except ValueError as error:  # jsonschema_rs's own error, or nesting too deep for it
         return _tell_faults([error]) if hasattr(error, "instance_path") else [Fault("", str(error))]
     return []
 
 
 def schema_validator(schema: Mapping[str, Any]) -> Any:
-    """Return a compiled validator; raise ToolFailure for a schema that is none. Never fetches anything."""
+    """Build a validator; raise ToolFailure for an invalid schema. Remote references are never fetched."""
     return _build_validators(schema, survey(schema).patterns)[0]
 
 
@@ -425,19 +425,19 @@ def unusable_schema(why: str) -> ToolFailure:
 
 
 CHECKS_AT_ONCE: Final = 500
-"""Checks made on the event loop, with all faults reported; more are made in a thread."""
+"""Checks per value made on the event loop, with all faults listed; more run in a thread."""
 MOMENT: Final = 20_000
-"""Checks of all values made on the event loop; about a millisecond."""
+"""Checks of all values together made on the event loop; about a millisecond."""
 _ALTERNATIVES: Final = frozenset({"anyOf", "oneOf", "not", "if"})
 FAULTS_LIMIT: Final = 100
 JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-# Keywords whose plain forms are checked here; a schema with any other keyword goes to the full check.
+# Keywords whose plain forms are checked here; a schema with any other gets the full check.
 _PLAIN_KEYS: Final = frozenset({"type", "description", "title", "default", "examples", "$schema"})
 _LOOKED_INTO: Final = frozenset({"pattern", "patternProperties", "$schema"})
 
 
 def schema_problems(schema: object, what: str = "input schema") -> list[str]:
-    """Return everything that is wrong with a raw schema, or an empty list."""
+    """Return every fault of a raw schema, or an empty list."""
     if type(schema) is not dict and not isinstance(schema, Mapping):
         return [f"{what} must be an object, not {type(schema).__name__}"]
     schema = cast("Mapping[str, Any]", schema)
@@ -467,7 +467,7 @@ def schema_problems(schema: object, what: str = "input schema") -> list[str]:
 
 
 def _metaschema_faults(schema: Mapping[str, Any], *, every: bool) -> list[str]:
-    """Return what is wrong by the rules of its draft; of a large schema `every` fault takes long to find."""
+    """Return the faults by the schema's draft; only the first unless `every`, which is slow for a large schema."""
     named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     validator = _metaschema(named.rstrip("#")) if isinstance(named, str) else None
     if validator is None:
@@ -479,7 +479,7 @@ def _metaschema_faults(schema: Mapping[str, Any], *, every: bool) -> list[str]:
 
 @cache
 def _metaschema(uri: str) -> Any:
-    """Return the validator of a draft's own schema, None for a draft nobody knows."""
+    """Return the validator of a draft's metaschema; None for an unknown draft."""
     import jsonschema_rs
 
     drafts = {
@@ -494,7 +494,7 @@ def _metaschema(uri: str) -> Any:
 
 
 def _plainly_valid(schema: Mapping[str, Any]) -> bool:
-    """True for the shape of most tools' schemas, without the cost of the full check."""
+    """Whether a schema is certainly valid: most tools' schemas are simple enough to tell without the full check."""
     for key, value in schema.items():
         if key == "properties":
             if type(value) is not dict:
@@ -530,7 +530,7 @@ def _plain_property(schema: Schema) -> bool:
 
 
 def model_faults(error: Any, model: type[BaseModel]) -> list[Fault]:
-    """Return pydantic's complaints as faults, with the nearest right name for an unknown argument."""
+    """Convert pydantic's errors to faults, with a suggestion for an unknown argument."""
     faults: list[Fault] = []
     for each in error.errors(include_url=False, include_context=False):
         path = path_text([part for part in each["loc"] if not _is_union_tag(part)])
@@ -552,7 +552,7 @@ def _is_union_tag(part: object) -> bool:
 
 
 def path_text(parts: typing.Iterable[object]) -> str:
-    """Return a location as people write it: `edits[0].old_string`."""
+    """Format a location: `edits[0].old_string`."""
     text = ""
     for part in parts:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -560,19 +560,19 @@ def path_text(parts: typing.Iterable[object]) -> str:
 
 
 def truncate_text(text: str, limit: int = 300) -> str:
-    """Return a text truncated to a length, with a mark where it was."""
+    """Truncate a text to `limit` characters, with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def is_context(hint: Any, hidden: type) -> bool:
-    """Say whether a parameter's hint is the injected context (plain, optional or annotated)."""
+    """Whether a parameter's type hint is the injected context (plain, optional or annotated)."""
     if hint is hidden:
         return True
     return any(is_context(each, hidden) for each in typing.get_args(hint)) if typing.get_origin(hint) else False
 
 
 def _without_null(schema: Schema) -> Schema:
-    """Return the schema of an optional argument as models know it: a value, or left out. A null is still taken."""
+    """Drop `null` from the schema of an optional argument: models omit it instead. A null is still accepted."""
     kinds = cast("list[Schema]", schema.get("anyOf", []))
     if len(kinds) != 2 or kinds[1] != {"type": "null"} or schema.get("default", 0) is not None:
         return schema
@@ -580,7 +580,7 @@ def _without_null(schema: Schema) -> Schema:
 
 
 def plain_schema(schema: Any) -> Any:
-    """Return a pydantic schema without the titles it invents: a model pays for every token it reads."""
+    """Drop the titles that pydantic generates: every token of a schema costs."""
     if isinstance(schema, list):
         return [plain_schema(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):

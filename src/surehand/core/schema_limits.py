@@ -1,8 +1,8 @@
-"""Limits on the work of a foreign schema: a small one can be made to take hours, while the whole program waits.
+"""Limits on the cost of validating against a foreign schema; a small one can be built to run for hours.
 
-`anyOf` with two references to the next level, thirty levels deep, is two kilobytes and a thousand million checks. So a
-schema is measured when it is registered, and with the values of each call where it refers to itself or they are many.
-Measuring is cheap: the work for one schema at one value is counted once, however often the validator would do it.
+Two references to the next level in each `anyOf`, thirty levels deep, are two kilobytes and a billion checks. So the
+cost of a schema is estimated at registration, and for the values of a call if the schema is recursive or they are many.
+Estimating is cheap: each pair of schema and value is counted once, however often the validator would visit it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from surehand.core.frozen import frozen
 NODES_LIMIT: Final = 20_000
 """Objects and lists in one schema."""
 DEPTH_LIMIT: Final = 100
-"""Levels of nesting: a validator that recurses must not run out of stack."""
+"""Levels of nesting, so that a recursive validator does not run out of stack."""
 CHECKS_LIMIT: Final = 100_000
 """Checks of one value against a schema with all its references followed; about 10 ms."""
 VALUE_CHECKS_LIMIT: Final = 1_000_000
 """Checks of all of a call's values; about 50 ms."""
 PATTERNS_LIMIT: Final = 200
-"""Different regular expressions in one schema: all are compiled in one go."""
+"""Different regular expressions in one schema; all are compiled at once."""
 PATTERNS_LETTERS: Final = 20_000
 """Total length of the regular expressions."""
 PATTERNS_BYTES: Final = 10 << 20
-"""Memory for the large ones of them together, compiled; about 25 ms. `[\\s\\S]{1,5000}` takes most of it."""
+"""Memory for all large expressions together, compiled; about 25 ms. `[\\s\\S]{1,5000}` takes most of it."""
 PATTERN_BYTES: Final = 40_000
-"""Memory for one that is not large; `[a-z-]{1,255}` takes half of it."""
+"""Memory up to which one expression is not large; `[a-z-]{1,255}` takes half of it."""
 BACKTRACKS_LIMIT: Final = 10_000
 """Backtracking steps for an expression with look-around, which cannot be matched in one pass; about 0.5 ms."""
 FEW_BACKTRACKS: Final = 400
-"""The same for many values: an address or a name needs hardly any."""
+"""The same limit when there are many values: matching an address or a name needs hardly any."""
 
 _LOOKS_AROUND: Final = r"\(\?|\\[\dkgGK]|[*+?}]\+"
 """Look-around groups, back-references and possessive repetitions."""
@@ -59,7 +59,7 @@ class TooManyChecks(Exception):
 
 @frozen
 class Survey:
-    """What one walk through a schema shows: why it is too large, its keywords, and what is in it."""
+    """The findings of one walk through a schema: whether it is too large, its keywords, references and patterns."""
 
     fault: str = ""
     words: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Survey:
 
 
 def survey(schema: Mapping[str, Any]) -> Survey:
-    """Walk a whole schema, level by level: it may be as deep as its author likes."""
+    """Walk a whole schema level by level, without recursion: it may be nested arbitrarily deep."""
     nodes, words = 0, set[str]()
     references: dict[str, None] = {}
     patterns: set[str] = set()
@@ -109,7 +109,7 @@ def limit_faults(schema: Mapping[str, Any], known: Survey | None = None) -> list
     if found.fault:
         return [found.fault]
     if not found.references:
-        return []  # no part is met more than once, and there are not that many
+        return []  # without references each part is visited once, and NODES_LIMIT bounds those
     try:
         checks = SchemaWork(schema).checks()
     except RecursionError:
@@ -131,10 +131,10 @@ class SchemaWork:
         self._named: dict[str, list[Any]] | None = None
         self.refers_to_itself = False
         self.multiplies = False
-        """Whether what one check takes depends on how many others there are."""
+        """Whether the cost of one check grows with the number of others (`unevaluatedProperties`)."""
 
     def _own_work(self, schema: Mapping[str, Any]) -> int:
-        """Count what a schema checks by itself, whatever the value: itself, and each of its choices and names."""
+        """Count the checks of a schema alone, independent of the value: itself, its `enum` values, required names."""
         known = self._own.get(id(schema))
         if known is None:
             known = 1 + sum(2 * _count_values(schema[word], CHECKS_LIMIT) for word in self._choices if word in schema)
@@ -144,14 +144,14 @@ class SchemaWork:
         return known
 
     def checks(self) -> int:
-        """Return the checks for one value, each part of the schema met once; raise RecursionError for an endless one.
+        """Return the checks for one value; raise RecursionError if validation would never end.
 
-        The schema of items counts once: how many there are is not known yet.
+        The schema of items counts once, since their number is not known yet.
         """
         return self._static(self._root, frozenset(), frozenset())
 
     def _static(self, schema: Any, here: frozenset[int], above: frozenset[int]) -> int:
-        """Count a schema; `here` are those that apply to the same value, `above` those of the values around it."""
+        """Count a schema; `here` are the schemas applied to the same value, `above` those of the enclosing values."""
         if not isinstance(schema, dict):
             return 1
         key = id(cast("object", schema))
@@ -174,7 +174,7 @@ class SchemaWork:
         return total
 
     def checks_of(self, value: Any, limit: int) -> int:
-        """Return the checks this very value takes; raise TooManyChecks above the limit."""
+        """Return the checks for this value; raise TooManyChecks above the limit."""
         known: dict[tuple[int, int], int] = {}
         steps = 0
 
@@ -203,7 +203,7 @@ class SchemaWork:
             raise TooManyChecks from None
 
     def exceeds(self, value: Any, limit: int) -> bool:
-        """Tell whether a value takes more checks than the limit."""
+        """Whether validating a value takes more checks than the limit."""
         try:
             self.checks_of(value, limit)
         except TooManyChecks:
@@ -211,7 +211,7 @@ class SchemaWork:
         return False
 
     def _work_on(self, schema: Mapping[str, Any], value: Any, around: int) -> int:
-        """Count what grows with the value: letters to match, and members for which all around them is asked again."""
+        """Count the checks that grow with the value: characters to match, and members to re-evaluate."""
         if isinstance(value, str):
             return len(value) // _LETTERS_A_CHECK * sum(word in schema for word in _OF_TEXT)
         if not isinstance(value, Mapping | list):
@@ -223,7 +223,7 @@ class SchemaWork:
         return work
 
     def _same_value(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the schemas that a schema applies to the value it is applied to."""
+        """Yield the subschemas that apply to the same value."""
         for word in _REFERENCES:
             if isinstance(reference := schema.get(word), str):
                 yield from self._resolve(reference)
@@ -238,9 +238,9 @@ class SchemaWork:
                 yield from cast("Mapping[str, Any]", inner).values()
 
     def _resolve(self, reference: str) -> list[Any]:
-        """Return the parts of the schema a reference may lead to; none where it leads nowhere.
+        """Return the parts of the schema that a reference may resolve to; empty if there are none.
 
-        A part with an address of its own has its own names: which ones count is left open, and all are counted.
+        A part with an `$id` is a scope of its own for names; all candidates of any scope are counted.
         """
         document, _, fragment = reference.partition("#")
         starts = self._by_name(document) if document else [self._root, *self._by_name("")]
@@ -251,7 +251,7 @@ class SchemaWork:
         return [found for start in starts if (found := follow(start, fragment)) is not None]
 
     def _by_name(self, name: str) -> list[Any]:
-        """Return the parts that are called so; those with an address of their own under the empty name too."""
+        """Return the parts with this name; the empty name stands for all parts with an `$id`."""
         if self._named is None:
             self._named = {}
             for part in _parts(self._root):
@@ -268,7 +268,7 @@ class SchemaWork:
 
 
 def _count_values(value: Any, limit: int) -> int:
-    """Count values with all that is inside them and ten of their letters as one, up to a limit."""
+    """Count a value with everything inside it, ten characters as one, up to a limit."""
     found, pending = 0, [value]
     while pending and found < limit:
         each = pending.pop()
@@ -290,7 +290,7 @@ def may_exceed(checks: int, value: Any, limit: int) -> bool:
 
 
 def follow(document: Any, pointer: str) -> Any:
-    """Return what a JSON pointer (`/$defs/x`) leads to, or None."""
+    """Resolve a JSON pointer (`/$defs/x`); None if it leads nowhere."""
     target: Any = document
     for part in pointer[1:].split("/"):
         part = part.replace("~1", "/").replace("~0", "~")
@@ -304,7 +304,7 @@ def follow(document: Any, pointer: str) -> Any:
 
 
 def _parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield every object in a schema that has been found small enough."""
+    """Yield every object in a schema (which `survey` has bounded)."""
     pending: list[Any] = [schema]
     while pending:
         part = pending.pop()
@@ -316,7 +316,7 @@ def _parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _inside(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas that a schema applies to the values inside a value."""
+    """Yield the subschemas that apply to members of the value."""
     for word in _INSIDE_SINGLE:
         if isinstance(inner := schema.get(word), dict):
             yield cast("Any", inner)
@@ -329,7 +329,7 @@ def _inside(schema: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _pair_with_schemas(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield which schema is applied to which of the values inside; of patterns and defaults all that could be."""
+    """Yield (subschema, member) for the members of a value, including every pattern and default that might apply."""
     if isinstance(value, Mapping):
         named: Mapping[str, Any] = schema.get("properties") or {}
         patterns: Mapping[str, Any] = schema.get("patternProperties") or {}
@@ -353,9 +353,9 @@ def _pair_with_schemas(schema: Mapping[str, Any], value: Any) -> Iterator[tuple[
 
 
 def build_validators(schema: Mapping[str, Any], patterns: Sequence[str]) -> tuple[Any, Any]:
-    """Return a validator and, where patterns look around and are matched with steps back, one that takes only few.
+    """Return a validator and, if patterns use backtracking, a second one with a low backtracking limit (else None).
 
-    Raises ValueError for what is no schema, or takes too much memory.
+    Raises ValueError for an invalid schema, or one that takes too much memory.
     """
     import jsonschema_rs
 
@@ -371,7 +371,7 @@ def build_validators(schema: Mapping[str, Any], patterns: Sequence[str]) -> tupl
     except ValueError:
         if not large:
             raise
-    # Between the places where it looks around a pattern is compiled by itself.
+    # The parts of a pattern between look-arounds are compiled separately, and share the memory limit.
     pieces = sum(1 + 2 * len(re.findall(_LOOKS_AROUND, each)) for each in large)
     most = max(PATTERNS_BYTES // pieces, PATTERN_BYTES)
     try:
@@ -385,7 +385,7 @@ def build_validators(schema: Mapping[str, Any], patterns: Sequence[str]) -> tupl
 
 
 def _is_large(pattern: str) -> bool:
-    """Tell whether a pattern takes more than a little memory, or cannot be matched in one pass."""
+    """Whether a pattern takes much memory, or needs backtracking."""
     import jsonschema_rs
 
     options = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES)

@@ -1,9 +1,9 @@
-"""The one list of files that hold secrets; tools, policy and sandbox all read it.
+"""Names of secret files: the one list, used by tools, policy and sandbox.
 
-The patterns are written as in .gitignore: a bare name matches at any depth, one with a slash inside matches a tail of
-the path, a trailing `/` means a folder and all that is in it, and a later `!` takes a name back. Unlike there, a
-leading `/` is the root of the file system, a leading `~/` means right in a home (`.npmrc` holds a log-in there, and in
-a project its settings), and case never matters. A backup of a secret is one: `.env~`, `#.env#`, `id_rsa.bak`.
+Patterns are as in .gitignore: a bare name matches at any depth, one with a slash inside matches the end of a path, a
+trailing `/` means a directory with its contents, and a later `!` makes an exception. Unlike there, a leading `/` is
+the root of the file system, a leading `~/` means directly in a home directory (`.npmrc` holds credentials there, but
+settings in a project), and case is ignored. A backup of a secret is a secret: `.env~`, `#.env#`, `id_rsa.bak`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "id_ed25519_sk",
     "ssh_host_*_key",
     "*.pem",
-    # what is published: the roots of certificates that programs come with
+    # public: the root certificates that programs ship
     "!cacert.pem",
     "!cacerts.pem",
     "!ca-bundle.pem",
@@ -66,7 +66,7 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "*.gpg.key",
     "secring.*",
     "*.keytab",
-    # log-ins of programs
+    # credentials of programs
     ".netrc",
     "_netrc",
     ".pypirc",
@@ -149,7 +149,7 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
     "Login Data",
     "logins.json",
     "key4.db",
-    # what was typed: passwords stand in command lines
+    # histories: command lines contain passwords
     ".*_history",
     ".zhistory",
     ".history",
@@ -176,9 +176,9 @@ SECRET_PATTERNS: Final[tuple[str, ...]] = (
 
 
 def is_secret(path: str) -> bool:
-    """Return whether `path` names a secret file or folder, or lies in such a folder; looks at the name only.
+    """Whether `path` is, by name alone, a secret file or directory, or inside such a directory.
 
-    A path that ends in `/` is a folder for sure: `.env/` (somebody's virtual environment) is no secret, `.ssh/` is.
+    A path that ends in `/` is a directory: `.env/` (a virtual environment) is not a secret, `.ssh/` is.
     """
     parts = path.lower().split("/")
     if any(_ends_here(parts, at) for at, part in enumerate(parts) if part in _PLAIN) or _is_secret_name(parts[-1]):
@@ -188,7 +188,7 @@ def is_secret(path: str) -> bool:
 
 
 def may_be_secret(name: bytes) -> bool:
-    """Return False for the last name of a path that ends no pattern; a walk asks this first, `is_secret` only then."""
+    """A fast first test on the last name of a path: if False, `is_secret` is False as well."""
     name = name.lower()
     if name in SECRET_NAMES or name.startswith(SECRET_BEGINNINGS):
         return True
@@ -198,7 +198,7 @@ def may_be_secret(name: bytes) -> bool:
 
 
 def _backup_of(name: str) -> str | None:
-    """Return the name of the file that one of this name is a backup of, as editors, packagers and people make them."""
+    """Return the original's name if this is the name of a backup, as editors, package managers and people make them."""
     if not name.endswith(_BACKUP_ENDINGS) or (found := _BACKUP.fullmatch(name)) is None:
         return None
     original = found["name"]
@@ -207,7 +207,7 @@ def _backup_of(name: str) -> str | None:
 
 
 def _ends_here(parts: list[str], at: int) -> bool:
-    """Return whether a pattern without wildcards ends at `at`: a folder's anywhere, a file's only at the end."""
+    """Whether a pattern without wildcards ends at part `at`: a directory's anywhere, a file's only at the last part."""
     last = at == len(parts) - 1
     return any(_tail(parts, at, pattern) for pattern, folder in _PLAIN[parts[at]] if folder or last)
 
@@ -237,7 +237,7 @@ def _is_secret_name(name: str) -> bool:
 
 @cache
 def _expressions() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what matches the names with wildcards, and what matches the exceptions."""
+    """Return the expressions for names with wildcards and for exceptions."""
     return _union(_WILDCARDS), _union(each[1:] for each in _ALL if each.startswith("!"))
 
 
@@ -246,7 +246,7 @@ def _union(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _by_last_part(patterns: Iterable[str]) -> Mapping[str, list[tuple[list[str], bool]]]:
-    """Return last part → the patterns that end in it, split, and whether each means a folder."""
+    """Group patterns by their last part: each as its parts, and whether it means a directory."""
     table: dict[str, list[tuple[list[str], bool]]] = {}
     for pattern in patterns:
         parts = pattern.rstrip("/").split("/")
@@ -260,7 +260,7 @@ _BACKUP: Final = lazy_pattern(
     r"|(?P<swap>sw[m-p]))|[._-]?\d{1,14}| ?\(copy\)|(?: -)? copy(?: \(\d+\))?| \(\d+\))",
     re.DOTALL,
 )
-# Endings of all names that `_BACKUP` matches: a cheap first filter.
+# Every name that `_BACKUP` matches ends in one of these: a cheap first filter.
 _BACKUP_ENDINGS: Final = (
     *("#", "~", ")", "bak", "old", "orig", "backup", "save", "sav", "copy", "tmp", "prev", "previous", "dist", "new"),
     *("swp", "swo", "swn", "swm"),
@@ -274,10 +274,10 @@ _ENDINGS: Final = tuple(each[1:] for each in _WILDCARDS if each.startswith("*"))
 _BEGINNINGS: Final = tuple(each.partition("*")[0] for each in _WILDCARDS if not each.startswith("*"))
 _ENDINGS_BYTES: Final = tuple(each.encode() for each in _ENDINGS)
 SECRET_NAMES: Final = frozenset(each.encode() for each in _PLAIN)
-"""With the next two: every name `may_be_secret` says yes to is one of these, begins so or ends so, in lower case."""
+"""These three cover every name (in lower case) for which `may_be_secret` is true: whole names, beginnings, endings."""
 SECRET_BEGINNINGS: Final = tuple(each.encode() for each in _BEGINNINGS)
 SECRET_ENDINGS: Final = (*_ENDINGS_BYTES, *_BACKUP_ENDINGS_BYTES)
-# Last byte → the endings with it: a walk asks this of thousands of names, and the few with it sort nearly all out.
+# Last byte → the endings with it: for most of the thousands of names in a walk there are few or none to compare.
 _ENDINGS_BY_BYTE: Final = {
     each[-1:]: tuple(other for other in SECRET_ENDINGS if other[-1:] == each[-1:]) for each in SECRET_ENDINGS
 }

@@ -22,43 +22,43 @@ if TYPE_CHECKING:
     from surehand.core.view import Selection
 
 SETTLED_NS: Final = 50_000_000
-"""File times tick in steps of up to ten milliseconds: a status younger than this proves nothing."""
+"""File times have a granularity of up to ten milliseconds: a change this soon after another may not show."""
 
 
 def digest_of(content: bytes) -> str:
-    """Return the name of a content: what read state and history compare."""
+    """Return the digest by which read state and history compare contents."""
     return hashlib.sha256(content).hexdigest()
 
 
 @frozen
 class Seen:
-    """One file as the session last saw it; size, times and inode only save reading the bytes again."""
+    """A file as the session last saw it. Size, times and inode only spare reading the bytes again."""
 
     digest: str
     size: int
     mtime_ns: int
     whole: bool = True
-    """False when only a part was shown; the digest, where there is one, is of the whole file all the same."""
+    """False if only a part was shown. The digest, if there is one, is of the whole file even so."""
     inode: int = 0
     ctime_ns: int = 0
-    """0 when the status was too young to prove anything (see `untouched`)."""
+    """0 if the file had changed too recently for its status to prove anything (see `untouched`)."""
     encoding: str = ""
-    """The encoding a caller named for it; empty where it is detected from the bytes."""
+    """The encoding the caller named; empty if it was detected from the bytes."""
 
     @classmethod
     def of(
         cls, digest: str, status: os.stat_result, *, whole: bool = True, exact: bool = False, encoding: str = ""
     ) -> Seen:
-        """Return what is known of content read while the file had this status.
+        """Build the entry of content that was read while the file had this status.
 
-        `exact` says that the file system gives a new time to every change after a look at the status.
+        `exact`: the file system gives every change after an `fstat` a new time.
         """
         settled = exact or time.time_ns() - status.st_ctime_ns > SETTLED_NS
         ctime_ns = status.st_ctime_ns if settled else 0
         return cls(digest, status.st_size, status.st_mtime_ns, whole, status.st_ino, ctime_ns, encoding)
 
     def without_proof(self) -> Seen:
-        """Return it as seen elsewhere than on disk: no status of the file proves that it is still so."""
+        """Return a copy whose status proves nothing, for content that was not read from this disk."""
         return replace_values(self, ctime_ns=0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,23 +73,23 @@ class Seen:
         } | ({"encoding": self.encoding} if self.encoding else {})
 
     def untouched(self, status: os.stat_result) -> bool:
-        """Say whether the status alone proves that nothing was written since; False means: look at the bytes."""
+        """Whether the status alone proves that nothing was written since; if False, compare the bytes."""
         now = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
         return now == (self.size, self.mtime_ns, self.inode, self.ctime_ns)
 
 
 class ReadState:
-    """What a session has read: real path → the content as it was last seen there, by hash.
+    """What a session has read: real path → the content last seen there, by digest.
 
-    A file counts as changed when its content changed, not its time: formatters, commits and `touch` raise no alarm.
-    The rule, in this order:
+    A file counts as changed if its content changed, not its times: a formatter, a commit or `touch` raises no alarm.
+    In this order:
 
-    1. `seen.untouched(status)`: same file, same size, same times, and those times were old enough when it was read that
-       a later write must have moved them. Nothing was written; the bytes need no second look. `ctime` cannot be set by
-       a program, so content changed under a faked `mtime` is found.
-    2. Otherwise the digest of the content now, against `seen.digest`.
-    3. A large file of which only a part was read has no digest (`""`): reading 2,000 lines out of gigabytes must cost
-       what those lines cost. Once its status has moved it counts as changed; the refusal counts as a read, so the next
+    1. `seen.untouched(status)`: same inode, size and times, which were old enough at the read that any later write
+       must have moved them. The bytes are not read again. A program cannot set `ctime`, so a faked `mtime` hides
+       nothing.
+    2. Otherwise the digest of the current content is compared with `seen.digest`.
+    3. A large file of which only a part was read has no digest (`""`), since 2,000 lines out of gigabytes must cost
+       what those lines cost. It counts as changed once its status differs; the refusal counts as a read, so the next
        try works.
     """
 
@@ -121,7 +121,7 @@ SESSION_NAME: Final = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 def name_problem(name: str) -> str | None:
-    """Say why a session cannot have this name, which is also the name of its file; None where it can."""
+    """Say why this is not a valid session name (it is also a file name); None if it is."""
     if SESSION_NAME.fullmatch(name):
         return None
     return f"a session's name is letters, digits, '.', '_' and '-', at most 64; not {name!r}"
@@ -129,7 +129,7 @@ def name_problem(name: str) -> str | None:
 
 @frozen
 class Kept(Generic[T]):
-    """The key of something a tool keeps in the session: made on first use, closed with the session.
+    """The key of an object that a tool keeps in the session: created on first use, closed with the session.
 
     `KEY = Kept("shells", make=lambda session: Shells(session), close=Shells.close)`
     """
@@ -141,15 +141,15 @@ class Kept(Generic[T]):
 
 @frozen
 class Checkpoint:
-    """A turn of a conversation, and the point to which a rewind can bring it: just before its prompt."""
+    """A turn of a conversation, and the state just before its prompt, to which the session can be rewound."""
 
     turn: str
     number: int
-    """Its place in the conversation as it is now, from 1; `turn` stays the same when others are rewound."""
+    """Its position in the conversation, from 1. It changes when others are rewound; `turn` does not."""
     prompt: str
     at: float
     messages: int
-    """How long the transcript was when the turn began."""
+    """Length of the transcript when the turn began."""
     tasks: tuple[str, ...] = ()
     """Tasks, background commands and agents that were started in it."""
 
@@ -159,7 +159,7 @@ class Checkpoint:
 
 
 class Rewinder(Protocol):
-    """Brings a session back to an earlier turn; set when the session is opened."""
+    """Rewinds a session to an earlier turn."""
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the turns so far, oldest first."""
@@ -175,30 +175,30 @@ class Rewinder(Protocol):
         branch: str | None = None,
         dry_run: bool = False,
     ) -> ToolResult:
-        """Bring files, transcript or both back to just before a turn (its number or id)."""
+        """Restore files, transcript or both to just before a turn (its number or id)."""
         ...
 
     async def undo_rewind(self, *, force: bool = False) -> ToolResult:
-        """Take the latest rewind back."""
+        """Undo the latest rewind."""
         ...
 
 
 class Buffers(Protocol):
-    """Files as an editor has them open, text that is not saved included. Called in worker threads: it may block."""
+    """Files as an editor has them open, with unsaved text. Called in worker threads, so it may block."""
 
     def read(self, path: str, on_disk: bytes) -> bytes | None:
-        """Return what the editor would save of a file; None where that is what is on disk."""
+        """Return the bytes the editor would save; None if they equal those on disk."""
         ...
 
     def show(self, path: str, text: str) -> None:
-        """Put a file's new text into its buffer. Saving it is the editor's, and may write other bytes."""
+        """Put a file's new text into its buffer. The editor saves it, possibly as other bytes."""
         ...
 
 
 class Session:
-    """One line of work: a directory, what was read, what was approved, what runs in the background.
+    """The state that calls share: a directory, what was read, what was approved, what runs in the background.
 
-    `state_dir` is where this workspace's state lives (None: nothing is kept on disk). `name` is set for sessions
+    `state_dir` is where this workspace's state lives (None: nothing is stored on disk). `name` is set for sessions
     that continue in later processes.
     """
 
@@ -225,7 +225,7 @@ class Session:
         self.state_dir = state_dir
         self.parent = parent
         self.interactive = interactive
-        """False for a one-shot process: nothing may be left for a later call."""
+        """False for a one-shot process, in which nothing can run on in the background."""
         self.read_state = ReadState()
         self.mode: Mode = settings.permissions.mode
         self.activated: set[str] = set()
@@ -234,40 +234,40 @@ class Session:
         self.agents: AgentRunner | None = None
         """Runs sub-agents for this session; set when a conversation is opened."""
         self.rewinder: Rewinder | None = None
-        """Who brings this session back to an earlier turn; set by the application."""
+        """Rewinds this session; set by the application."""
         self.buffers: Buffers | None = None
-        """The editor this session works in, where it shares what is not saved; sub-agents use that of `main`."""
+        """The unsaved text of the editor this session works in, if it shares that; sub-agents use that of `main`."""
         self.notices: list[str] = []
-        """Events beside the conversation (a background agent ended), sent to the model with the next message."""
+        """Notices for the model, sent with the next message (a background agent ended)."""
         self.result_notes: list[str] = []
-        """What the next result must state beside its own (older changes that the history had to drop); of `main`."""
+        """Notes to add to the next result (older changes that the history had to prune); those of `main` count."""
         self.tasks_before: dict[str, Mapping[str, Any]] = {}
-        """Tasks of the earlier processes of this session, in their last state."""
+        """Tasks of this session's earlier processes, in their last state."""
         self.grants: list[str] = []
         """Allow rules given for this session by an approver."""
         self.origins: set[str] = set()
         """Origins of text that has entered the session (`web`, `mcp:name`, `outside`)."""
         self.confined = False
-        """Whether nothing outside the roots may be changed, whatever rules allow or an approver says."""
+        """Whether changes outside the roots are refused, whatever rules or an approver say."""
         self.environment: dict[str, str] = {}
-        """Variables the session's commands see beside the cleaned environment."""
+        """Variables that commands get in addition to the filtered environment."""
         self.keeps_out: Callable[[str], bool] = is_secret
-        """What searches and listings leave out (absolute path, `/` at the end of a folder): secrets, and whatever the
-        policy sets beside them, such as files under a deny rule."""
+        """Whether searches and listings leave a path out (absolute; a directory ends with `/`): secrets, and what the
+        policy adds, such as files under a deny rule."""
         self.keeps_as_is: Callable[[str], bool] | None = None
-        """What no command may change, whichever program it starts; set by the policy. None: nothing of that kind."""
+        """Whether no command may change a path; set by the policy, None if there are no such paths."""
         self.opens: Callable[[], tuple[str, ...]] = tuple
-        """Folders outside the roots that commands may write in; set by the policy."""
+        """Directories outside the roots that commands may write to; set by the policy."""
         self.turn = ""
-        """What is being done for one prompt (`begin_turn`); empty outside a conversation, where a call is its own."""
+        """The current turn (`begin_turn`); empty outside a conversation, where each call is a turn of its own."""
         self.is_answering = False
         """True while a question is answered: another one would mix its messages into the same transcript."""
         self.requests: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {}
-        """What other processes of the user may ask of this session, by name; they reach it by its channel."""
+        """Requests that the user's other processes may make through this session's channel, by name."""
         self.caller = ""
-        """The call that a sub-agent's session serves, where somebody waits for it."""
+        """The id of the call that started this sub-agent and waits for it; empty otherwise."""
         self.agent = ""
-        """Which sub-agent works in this session, for those who are asked; empty in a session of the user's own."""
+        """The sub-agent that works in this session, for questions; empty in the user's own session."""
         self.closed = False
         self._sealed = False
         self._emit: Listener = emit or _nobody
@@ -277,11 +277,11 @@ class Session:
 
     @property
     def main(self) -> Session:
-        """The session a person has: this one, or the one its sub-agents work for."""
+        """The user's own session: this one, or for a sub-agent the one at the top."""
         return self if self.parent is None else self.parent.main
 
     def begin_turn(self) -> str:
-        """Begin a turn: everything done until `end_turn` is taken back together. A sub-agent works for its parent's."""
+        """Begin a turn, the unit of undo for all that follows until `end_turn`. A sub-agent joins its parent's turn."""
         self.turn = (self.parent.turn if self.parent is not None else "") or new_id("turn")
         return self.turn
 
@@ -302,15 +302,15 @@ class Session:
         self.turn = ""
 
     def emit(self, kind: EventKind, *, tool: str = "", call_id: str = "", **data: Any) -> None:
-        """Send an event to everyone who listens."""
+        """Send an event to all subscribers."""
         self._emit(Event(kind, self.id, call_id, tool, data))
 
     def forward(self, event: Event) -> None:
-        """Pass on an event of a session below this one."""
+        """Pass on an event of a sub-agent's session."""
         self._emit(event)
 
     def keep(self, key: Kept[T]) -> T:
-        """Return what is kept under `key`, made on first use."""
+        """Return the object of `key`, created on first use."""
         found = self._kept.get(key.name)
         if found is None:
             with self._keeping:  # handlers in threads may ask for the same thing at once
@@ -322,12 +322,12 @@ class Session:
         return cast("T", found[1])
 
     def peek(self, key: Kept[T]) -> T | None:
-        """Return what is kept under `key`, or None when it was not made yet."""
+        """Return the object of `key`; None if it was not created yet."""
         found = self._kept.get(key.name)
         return None if found is None else cast("T", found[1])
 
     def saw(self, path: str, seen: Seen) -> None:
-        """Remember what was read at `path`, in memory and (through the journal) for later processes."""
+        """Record what was read at `path`, in memory and (through the journal) for later processes."""
         self.read_state.put(path, seen)
         if self._hears("file_read"):
             self.emit("file_read", path=path, **seen.to_dict())
@@ -337,13 +337,13 @@ class Session:
         return [] if self.rewinder is None else self.rewinder.checkpoints()
 
     async def rewind(self, to: int | str, **options: Any) -> ToolResult:
-        """Bring files and transcript back to just before a turn; see `Rewinder.rewind` for the options."""
+        """Restore files and transcript to just before a turn; see `Rewinder.rewind` for the options."""
         if self.rewinder is None:
             raise ToolFailure("this session has no conversation to rewind", hint="Open it with `app.conversation`.")
         return await self.rewinder.rewind(to, **options)
 
     def _take_last(self) -> tuple[Kept[Any], Any] | None:
-        """Hand out what is kept, the newest first; once nothing is left, nothing more can be."""
+        """Remove and return the newest kept object. Once none is left, `keep` refuses to create more."""
         with self._keeping:
             if self._kept:
                 return self._kept.popitem()[1]
@@ -351,7 +351,7 @@ class Session:
             return None
 
     async def close(self) -> None:
-        """End everything this session started; safe to call twice."""
+        """End everything this session started. Idempotent."""
         if self._sealed:
             return
         self.closed = True
@@ -362,7 +362,7 @@ class Session:
                 continue
             try:
                 await key.close(value)
-            except Exception as problem:  # one thing that will not close must not keep the others open
+            except Exception as problem:  # one that fails to close must not keep the others open
                 failures.append(problem)
         self.emit("session_closed")
         if failures:
@@ -374,18 +374,18 @@ def _nobody(event: Event) -> None:
 
 
 def facts(session: Session) -> Mapping[str, Any]:
-    """Return what is worth telling of a session, as plain data."""
+    """Return the facts of a session that are shown, as plain data."""
     return {"id": session.id, "name": session.name, "workspace": session.workspace, "cwd": session.cwd}
 
 
-# What starting a sub-agent means, in words that tools and the agent floor share.
+# Sub-agents: the types that the Agent tool and the agent floor share.
 
 AgentMode = Literal["sync", "background", "worktree"]
 
 
 @frozen
 class Profile:
-    """A kind of sub-agent: who it is, which tools it may use, which model it speaks with."""
+    """A kind of sub-agent: its prompt, the tools it may use, its model."""
 
     name: str
     description: str
@@ -398,7 +398,7 @@ class Profile:
 
 @frozen
 class AgentOrder:
-    """One wish for a sub-agent."""
+    """A request to run a sub-agent."""
 
     prompt: str
     description: str = ""
@@ -409,15 +409,15 @@ class AgentOrder:
 
 
 class AgentRunner(Protocol):
-    """Who runs sub-agents for a session."""
+    """Runs sub-agents for a session."""
 
     spent: Any
-    """What the question that is being answered has cost, sub-agents included."""
+    """The cost so far of the current turn, sub-agents included."""
 
     def profiles(self) -> Sequence[Profile]:
         """Return the kinds of sub-agents there are."""
         ...
 
     async def run(self, order: AgentOrder, ctx: ToolContext) -> ToolResult:
-        """Run a sub-agent and return what it answered."""
+        """Run a sub-agent and return its answer."""
         ...

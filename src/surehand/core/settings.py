@@ -1,4 +1,4 @@
-"""The one settings tree. Defaults here; files, environment and flags are laid over it by `surehand.config`.
+"""The settings tree with its defaults. `surehand.config` overlays files, environment and flags.
 
 At the end: what is wrong with settings, in words (which key, which value, and what may stand there).
 """
@@ -23,7 +23,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 
 
 class Table(Record):
-    """One table of settings. Wrong keys and values are a `SettingsError` that says which, and what is allowed."""
+    """One table of settings. Invalid keys and values raise a `SettingsError` that names them and what is allowed."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -33,7 +33,7 @@ class Table(Record):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """Return the settings that plain data stand for."""
+        """Build the settings from plain data."""
         try:
             return super().parse(raw, strict=strict)
         except ValueError as error:
@@ -51,7 +51,7 @@ class ConcurrencySettings(Table):
 
 
 class ToolPermissionSettings(Table):
-    """What one tool may touch, on top of the rules."""
+    """What one tool may access, in addition to the rules."""
 
     allowed_paths: tuple[str, ...] = Field(default=(), description="When set, the only paths this tool may touch.")
     forbidden_paths: tuple[str, ...] = Field(default=(), description="Paths this tool may never touch.")
@@ -62,7 +62,7 @@ class ToolPermissionSettings(Table):
 
 
 class MonitoringSettings(Table):
-    """What is measured and logged of one tool."""
+    """Which metrics and logs of one tool are kept."""
 
     enable_metrics: bool = True
     enable_tracing: bool = True
@@ -83,7 +83,7 @@ class ToolSettings(Table):
 
 
 class RuleSettings(Table):
-    """One rule with what explains it, `[[permissions.rules]]`: exactly one of allow, ask, deny."""
+    """One rule with its reason and examples, `[[permissions.rules]]`: exactly one of allow, ask, deny."""
 
     allow: str | tuple[str, ...] = ()
     ask: str | tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class RuleSettings(Table):
 
 
 class PermissionSettings(Table):
-    """Rules and mode."""
+    """Permission rules and mode."""
 
     mode: Mode = Field(default="default", description="default, accept-edits, plan or bypass.")
     confirm_bypass: bool = Field(
@@ -143,7 +143,7 @@ class EngineSettings(Table):
 
     @property
     def timeout_s(self) -> float:
-        """The time-out of tools that do not say one, in seconds."""
+        """Timeout (s) of tools that set none themselves."""
         return DEFAULT_TIMEOUT_S if self.timeout is None else self.timeout
 
 
@@ -167,7 +167,7 @@ class SandboxSettings(Table):
 
 
 class HistorySettings(Table):
-    """How much of the past is kept."""
+    """How much history is kept."""
 
     limit_mb: int = Field(ge=1, default=1024, description="Oldest changes are dropped above this size.")
     command_mb: int = Field(
@@ -243,7 +243,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class ModelSettings(Table):
-    """Which model `ask` speaks with."""
+    """Which model `ask` uses."""
 
     provider: ProviderName | None = None
     name: str | None = None
@@ -289,7 +289,7 @@ class McpServerSettings(Table):
 
 
 class ServeSettings(Table):
-    """Who may use `serve --http` with tokens of their own (OAuth); nobody, when no issuer is set."""
+    """Who may use `serve --http` with OAuth tokens; nobody if no issuer is set."""
 
     issuers: tuple[str, ...] = Field(default=(), description="Authorization servers whose access tokens are taken.")
     resource: str | None = Field(
@@ -302,7 +302,7 @@ class ServeSettings(Table):
 
 
 class HookSettings(Table):
-    """A command that sees calls before or after they run; one table `[[hooks]]` each."""
+    """A command run before or after calls; one table `[[hooks]]` each."""
 
     event: Literal["before", "after"]
     command: str = Field(min_length=1)
@@ -313,7 +313,7 @@ class HookSettings(Table):
 
 
 class Settings(Table):
-    """Everything that can be set."""
+    """All settings."""
 
     permissions: PermissionSettings = Field(default_factory=PermissionSettings)
     engine: EngineSettings = Field(default_factory=EngineSettings)
@@ -337,19 +337,19 @@ class Settings(Table):
 Path = tuple[str | int, ...]
 
 _PRIVATE: Final = ("env", "headers", "client_secret")
-"""Settings whose values may be secrets: a message does not repeat them."""
+"""Settings whose values may be secrets, so that error messages do not quote them."""
 
 
 @frozen
 class SettingsFault:
-    """One wrong key or value: where it is in the tree, and a sentence that says all of it."""
+    """One invalid key or value: its path in the tree, and the complete message."""
 
     path: Path
     message: str
 
 
 class WrongSettings(SettingsError, ValueError):
-    """Settings that do not fit their declaration; `faults` has every one of them with its path."""
+    """Invalid settings; `faults` lists every fault with its path."""
 
     def __init__(self, faults: list[SettingsFault]) -> None:
         self.faults = faults
@@ -357,7 +357,7 @@ class WrongSettings(SettingsError, ValueError):
 
 
 def explain_error(record: type[Record], error: ValueError) -> Exception:
-    """Convert pydantic's ValidationError to WrongSettings; return any other error as it is."""
+    """Convert pydantic's ValidationError to WrongSettings; return any other error unchanged."""
     complaints: Any = getattr(error, "errors", None)
     if complaints is None:
         return error
@@ -367,7 +367,7 @@ def explain_error(record: type[Record], error: ValueError) -> Exception:
 
 
 def known_keys(record: type[Record], above: str = "") -> list[str]:
-    """Return every key below a record, dotted."""
+    """Return all keys below a record, with dots."""
     found: list[str] = []
     for name in record.fields():
         found.append(f"{above}{name}")
@@ -378,7 +378,7 @@ def known_keys(record: type[Record], above: str = "") -> list[str]:
 
 
 def is_text(record: type[Record], path: tuple[str, ...]) -> bool:
-    """Say whether a text may stand at a path below a record."""
+    """Whether a setting accepts a string."""
     place = _find_declaration(record, path)
     hint = _without_none(place.hint)
     return place.path == path and (hint is str or (get_origin(hint) in (Union, UnionType) and str in get_args(hint)))
@@ -411,7 +411,7 @@ def _fault(record: type[Record], complaint: Mapping[str, Any]) -> SettingsFault:
 
 
 def _find_declaration(record: type[Record], location: Path) -> _Declared:
-    """Follow a location down the declaration, as far as both go: pydantic also names the branches of unions."""
+    """Follow an error's location through the declaration as far as it matches (pydantic adds branches of unions)."""
     if location[-1:] == ("[key]",):  # a key that is no string
         return _Declared(location[:-1], None, {}, None, known=False)
     hint, options, owner, path = cast("Any", record), cast("Mapping[str, Any]", {}), None, ()
@@ -432,7 +432,7 @@ def _find_declaration(record: type[Record], location: Path) -> _Declared:
 
 
 def _nearest(record: type[Record], place: _Declared) -> str:
-    """Return the nearest right names, of the same table or of that word elsewhere, or all that the table has."""
+    """Suggest valid names: the nearest in this table, the same word in others, or all of this table."""
     owner, word, above = place.owner or record, str(place.path[-1]), path_text(map(_shown_key, place.path[:-1]))
     beside = did_you_mean(word, owner.fields()).replace("'", f"'{above}." if above else "'", 1)
     every = known_keys(record)
@@ -479,7 +479,7 @@ def _bounds(options: Mapping[str, Any]) -> str:
 
 
 def _without_none(hint: Any) -> Any:
-    """Return an optional type without None: leaving the key out means the same."""
+    """Drop None from an optional type: omitting the key means the same."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
     inside = [each for each in get_args(hint) if each is not NoneType]
@@ -494,7 +494,7 @@ def _is_record(hint: Any) -> bool:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as a file would have it; of tables and lists only that they are such."""
+    """Format a value as in a settings file; tables and lists only by their kind."""
     if isinstance(value, Mapping):
         return "{...}"
     if isinstance(value, list | tuple | set | frozenset):
@@ -503,5 +503,5 @@ def _format_value(value: Any) -> str:
 
 
 def _shown_key(part: str | int) -> str | int:
-    """Return a key for a message; one of odd characters in quotes, so that it cannot steer a terminal."""
+    """Format a key for a message, quoted and escaped if it has unusual characters: it could control a terminal."""
     return part if isinstance(part, int) or re.fullmatch(r"[\w.:/-]+", part) else json.dumps(part)

@@ -1,8 +1,8 @@
-"""Calls and results in the shapes of MCP, Anthropic and OpenAI, and back. Plain data; no vendor's types.
+"""Shapes: convert calls and results to and from the forms of MCP, Anthropic and OpenAI. Plain data, no vendor types.
 
-MCP has room for everything (`_meta`), so a result comes back as it went. The two model APIs carry what a model reads:
-text, images and errors. `left_out(result)` names what they have no field for; with `whole=True` that travels as one
-more text at the end, and comes back. Models are sent results without it: they would pay for every word.
+MCP has a field for everything (`_meta`), so results convert back without loss. The two model APIs carry text, images
+and errors. `left_out(result)` names what they have no field for; with `whole=True` that is appended as one more text
+block and parsed on the way back. Models get results without it, since each token costs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HINT: Final = "\nHint: "
 
 
 def result_to_mcp(result: ToolResult) -> dict[str, Any]:
-    """Return the result of `tools/call`; what MCP has no field for goes to `_meta`."""
+    """Return the result of `tools/call`; what MCP has no field for goes into `_meta`."""
     shape: dict[str, Any] = {
         "content": [block_to_dict(block) for block in result.blocks],
         "isError": not result.ok,
@@ -59,13 +59,13 @@ def result_to_mcp(result: ToolResult) -> dict[str, Any]:
 
 
 _RPC_CODES: Final[Mapping[int, ErrorCode]] = {-32601: "tool_not_found", -32602: "invalid_args"}
-"""Protocol errors that have a code of ours; every other is an `execution_error`."""
+"""JSON-RPC error codes that map to one of ours; all others are `execution_error`."""
 
 
 def result_from_mcp(shape: Mapping[str, Any]) -> ToolResult:
-    """Return the result an MCP server's answer stands for; our own answers come back whole.
+    """Parse an MCP server's result; one made by `result_to_mcp` converts back without loss.
 
-    A whole JSON-RPC response is taken too: its `result` is read, its `error` is a failure.
+    Accepts a JSON-RPC response too: its `result` is parsed, its `error` becomes a failed result.
     """
     if isinstance(error := shape.get("error"), Mapping):
         return ToolResult.failed(_rpc_error(cast("Mapping[str, Any]", error)))
@@ -116,7 +116,7 @@ def call_to_mcp(call: ToolCall) -> dict[str, Any]:
 
 
 def call_from_mcp(request: Mapping[str, Any]) -> ToolCall:
-    """Return the call a `tools/call` request stands for."""
+    """Parse a `tools/call` request."""
     params = request["params"]
     source = _ours(params).get("source", "mcp")
     return ToolCall(params["name"], params.get("arguments") or {}, id=str(request.get("id", "")), source=source)
@@ -131,20 +131,20 @@ def call_to_anthropic(call: ToolCall) -> dict[str, Any]:
 
 
 def call_from_anthropic(block: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
-    """Return the call of a `tool_use` block; `names` maps safe names back (`core.names.provider_map`)."""
+    """Parse a `tool_use` block; `names` maps safe names back (`core.names.provider_map`)."""
     name: str = block["name"]
     return ToolCall(names.get(name, name) if names else name, block.get("input") or {}, id=block["id"], source="model")
 
 
 def result_to_anthropic(call_id: str, result: ToolResult, *, whole: bool = False) -> dict[str, Any]:
-    """Return a `tool_result` block; `whole` adds what it has no field for, as a text that comes back."""
+    """Return a `tool_result` block; `whole` appends what it has no field for."""
     content = sendable([block_to_anthropic(block) for block in readable_blocks(result, whole)])
     shape = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return shape | ({"is_error": True} if not result.ok else {})
 
 
 def result_from_anthropic(block: Mapping[str, Any]) -> ToolResult:
-    """Return the result of a `tool_result` block."""
+    """Parse a `tool_result` block."""
     content = block.get("content") or ""
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else cast("Sequence[Any]", content)
     return _read([_from_part(part) for part in parts], failed=bool(block.get("is_error")))
@@ -167,7 +167,7 @@ def call_to_openai(call: ToolCall) -> dict[str, Any]:
 
 
 def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None = None) -> ToolCall:
-    """Return the call of a `tool_calls` entry; one whose arguments are no JSON object is refused when it is made."""
+    """Parse a `tool_calls` entry. Arguments that are not a JSON object make the call fail validation."""
     function = entry["function"]
     name: str = function["name"]
     args = arguments(function.get("arguments") or "")
@@ -175,7 +175,7 @@ def call_from_openai(entry: Mapping[str, Any], names: Mapping[str, str] | None =
 
 
 def result_to_openai(call_id: str, result: ToolResult, *, whole: bool = False) -> dict[str, Any]:
-    """Return a `tool` message; plain text where there is nothing but text. `whole` adds what it has no field for."""
+    """Return a `tool` message, with plain text if all blocks are text; `whole` appends what it has no field for."""
     blocks = readable_blocks(result, whole)
     if not whole and all(isinstance(block, Text) for block in blocks):
         content: Any = "\n".join(_text(block) for block in blocks)
@@ -185,7 +185,7 @@ def result_to_openai(call_id: str, result: ToolResult, *, whole: bool = False) -
 
 
 def result_from_openai(message: Mapping[str, Any]) -> ToolResult:
-    """Return the result of a `tool` message; a failure is known by its first words."""
+    """Parse a `tool` message; a failure is recognized by its `Error (code):` prefix."""
     content = message.get("content") or ""
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else cast("Sequence[Any]", content)
     return _read([_from_part(part) for part in parts], failed=False)
@@ -207,17 +207,17 @@ def _from_part(part: Mapping[str, Any]) -> Block:
 
 
 _REST: Final = "surehand-result: "
-"""Prefix of the text that holds what a shape has no field for."""
+"""Prefix of the text block that holds what a form has no field for."""
 _SAME: Final = "data_is_output"
 
 
 def left_out(result: ToolResult) -> tuple[str, ...]:
-    """Name what the shapes of Anthropic and OpenAI do not carry of a result, unless it is sent `whole`."""
+    """Return the names of the parts of a result that Anthropic's and OpenAI's forms lose without `whole`."""
     return tuple(name for name in _rest(result) if name != _SAME)
 
 
 def _rest(result: ToolResult) -> dict[str, Any]:
-    """Return the parts of a result that no model API carries."""
+    """Return the parts of a result that the model APIs have no field for."""
     kept = {"data": result.data, "undo": result.undo.to_dict() if result.undo else None, "meta": dict(result.meta)}
     kept["details"] = dict(result.error.details) if result.error else None
     if result.data is not None and result.data == result.output:
@@ -228,7 +228,7 @@ def _rest(result: ToolResult) -> dict[str, Any]:
 
 
 def readable_blocks(result: ToolResult, whole: bool = False) -> list[Block]:
-    """Return the blocks a model gets: the error first, in words that can be read back."""
+    """Return the blocks a model gets, an error first, in a form that `_read` can parse."""
     rest = _rest(result) if whole else {}
     last: list[Block] = [Text(_REST + json.dumps(rest, ensure_ascii=False))] if rest else []
     error = result.error
@@ -277,13 +277,13 @@ def _text(block: Block) -> str:
             return f"[image, {mime_type}]"
 
 
-# Sendable data, as a provider's client takes it: a byte that is no text has no place in UTF-8.
+# Lone surrogates (bytes of file names that are not UTF-8) cannot be encoded, so providers' clients refuse them.
 
 _HALVES: Final = re.compile("[\ud800-\udfff]")
 
 
 def sendable(value: Any) -> Any:
-    """Return data with lone surrogates (from a file name of odd bytes) replaced by U+FFFD."""
+    """Replace lone surrogates by U+FFFD, at any depth."""
     if isinstance(value, str):
         return value if value.isascii() else _HALVES.sub("\ufffd", value)
     if isinstance(value, Mapping):

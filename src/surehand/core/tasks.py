@@ -1,6 +1,6 @@
-"""Tasks on one board: to-dos, background commands and agents of one session, seen alike.
+"""Tasks: the board of a session, with to-dos, background commands and agents behind one interface.
 
-A to-do changes when it is updated; what runs changes by itself, and has output and can be stopped.
+A to-do changes when it is updated. A command or agent changes by itself, has output and can be stopped.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ class Running(Protocol):
 
     @property
     def state(self) -> Status:
-        """Where it stands now."""
+        """The current status."""
         ...
 
     def output(self) -> str:
-        """Return what it has said since the last time this was asked."""
+        """Return the output since the last call."""
         ...
 
     def show_output(self) -> str:
-        """Return all output that is still held, for a viewer; `output` is not affected."""
+        """Return all output still in memory, for a viewer; does not affect `output`."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return what else is worth telling of it, as plain data."""
+        """Return further facts as plain data."""
         ...
 
     async def stop(self) -> None:
-        """End it and everything it started; return when that is done."""
+        """Stop it and everything it started, and wait for that."""
         ...
 
 
 class TaskBoard:
-    """All tasks of a session, in the order they came."""
+    """All tasks of a session, in order of creation."""
 
     def __init__(self, on_change: Callable[[Task], None] | None = None) -> None:
         self._tasks: dict[str, Task] = {}
@@ -89,7 +89,7 @@ class TaskBoard:
         return self._add_task(Task(id, title, status="in_progress", kind=kind))
 
     def restore(self, task: Task) -> None:
-        """Put back a task of an earlier process; what ran then runs no more."""
+        """Restore a task of an earlier process; one that ran then counts as cancelled."""
         gone = task.kind != "todo" and task.status == "in_progress"
         self._tasks[task.id] = replace(task, status="cancelled") if gone else task
 
@@ -99,23 +99,23 @@ class TaskBoard:
         self._running.pop(id, None)
 
     def all(self) -> list[Task]:
-        """Return every task as it stands now."""
+        """Return all tasks with their current status."""
         return [self._fresh(task) for task in list(self._tasks.values())]
 
     def facts(self, id: str) -> dict[str, Any] | None:
-        """Return the facts of what runs behind a task; None for a to-do, and for what has ended in another process."""
+        """Return the facts of the command or agent of a task; None for a to-do, and for one of an earlier process."""
         running = self._running.get(id)
         return None if running is None else running.facts()
 
     def get(self, id: str) -> Task:
-        """Return one task; raise ToolFailure naming those there are."""
+        """Return one task; raise ToolFailure, which lists the known ones."""
         if task := self._tasks.get(id):
             return self._fresh(task)
         known = ", ".join(self._tasks) or "none"
         raise ToolFailure(f"there is no task {id!r}", hint=f"Tasks of this session: {known}.")
 
     def running(self, id: str) -> Running:
-        """Return what runs behind a task; raise ToolFailure for a to-do."""
+        """Return the command or agent of a task; raise ToolFailure for a to-do."""
         task = self.get(id)
         if found := self._running.get(id):
             return found
@@ -124,7 +124,7 @@ class TaskBoard:
         raise ToolFailure(f"{id} is a to-do; nothing runs behind it", hint=f"It is {task.status}; use TaskUpdate.")
 
     def update(self, id: str, status: Status) -> Task:
-        """Move a to-do; an illegal move names the legal ones."""
+        """Change the status of a to-do; the error for an illegal transition lists the legal ones."""
         task = self.get(id)
         if id in self._running:
             raise ToolFailure(f"{id} runs by itself and cannot be set to {status}", hint="TaskStop ends it.")
@@ -138,7 +138,7 @@ class TaskBoard:
         return self._add_task(replace(task, status=status, updated=time()))
 
     def refresh(self, id: str) -> None:
-        """Update a task from what runs behind it, and emit an event; does nothing for an unknown task."""
+        """Update a task's status from its command or agent, with an event if it changed; ignores unknown tasks."""
         if task := self._tasks.get(id):
             self._fresh(task)
 
@@ -156,7 +156,7 @@ class TaskBoard:
 
 
 def task_from_dict(data: Mapping[str, Any]) -> Task:
-    """Return a task from plain data; raises ValueError for what is none."""
+    """Build a task from plain data; raise ValueError if it does not describe one."""
     texts = (data.get("id"), data.get("title"), data.get("description", ""))
     times = (data.get("created", 0.0), data.get("updated", 0.0))
     known = data.get("status") in STATUSES and data.get("kind", "todo") in ("todo", "command", "agent")

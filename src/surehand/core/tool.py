@@ -1,11 +1,11 @@
-"""`Tool`, a frozen record of what a tool is and does, and `@tool`, the short way to write one.
+"""`Tool`, the frozen record that describes a tool, and `@tool`, the decorator that makes one of a function.
 
     @tool(read_only=True)
     def word_count(text: str) -> int:
         "Count the words of a text."
         return len(text.split())
 
-A tool states facts (effects, flags, preconditions); it never asks, prints or decides. The engine does the rest.
+A tool states facts (effects, flags, preconditions); it never asks, prints or decides. That is the engine's work.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict:
-        """Stands for the real one, which would compile the type of every option in every process: 2 ms."""
+        """Stands in for `typing.TypedDict`, which would compile the type of every option at import: 2 ms."""
 
         def __init_subclass__(cls, *, total: bool = True) -> None: ...
 
@@ -67,56 +67,56 @@ Flag: TypeAlias = bool | Callable[[Any, ToolContext], bool]
 Handler: TypeAlias = Callable[[Any, ToolContext], Any]
 Where: TypeAlias = Literal["loop", "thread", "process"]
 Kind: TypeAlias = Literal["read", "edit", "delete", "search", "execute", "fetch", "think", "other"]
-"""What a call does, for people: an editor shows it by a symbol. It decides nothing."""
+"""The kind of action, for display only (editors show it by an icon)."""
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 ShowPreview: TypeAlias = Literal["offered", "asked", "always"]
 
 
 class DryRun(Protocol):
-    """A call that was made on a copy: to be applied as it was shown, without a second run, or discarded."""
+    """A call that ran on a copy of the workspace; its changes are then applied, without a second run, or discarded."""
 
     @property
     def id(self) -> str:
-        """The name by which an answer refers to the dry run."""
+        """The id by which an answer refers to the dry run."""
         ...
 
     def apply(self) -> Coroutine[Any, Any, ToolResult]:
-        """Make it real and return what the call came to; raise ToolFailure when something changed since."""
+        """Apply the changes and return the result of the call; raise ToolFailure if the files changed since."""
         ...
 
     async def discard(self) -> None:
-        """Take the copy away; also after `apply`, and more than once."""
+        """Delete the copy. Idempotent, and allowed after `apply`."""
         ...
 
 
 @frozen
 class Preview:
-    """What a call would do, found out without doing it: text for people, a diff where files change."""
+    """What a call would do, without doing it: a text for people, and a diff where files change."""
 
     text: str
     diff: str = ""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     dry_run: DryRun | None = None
-    """For a dry run: what applies exactly that. The caller of the preview discards it."""
+    """The dry run behind this preview, if there is one; the caller of `preview` discards it."""
 
 
 @frozen
 class Permission:
-    """A tool's own word on a call: `allow` leaves it to the policy, `ask` and `deny` narrow what the policy says.
+    """A tool's own verdict on a call: `allow` defers to the policy, `ask` and `deny` narrow the policy's verdict.
 
-    `args` are other arguments to make the call with; they are checked and judged from the start.
+    `args` replace the arguments of the call; they are validated and judged from the start.
     """
 
     verdict: Literal["allow", "ask", "deny"] = "allow"
     reason: str = ""
     show: str = ""
-    """What the approver should see."""
+    """Text for the approver."""
     args: Mapping[str, Any] | None = None
 
 
 @frozen
 class Health:
-    """The answer of a tool's own health check."""
+    """The result of a tool's own health check."""
 
     healthy: bool = True
     message: str = ""
@@ -125,7 +125,7 @@ class Health:
 
 @frozen(kw_only=True)
 class ToolInfo:
-    """The description of a tool for models and people: plain data, the same in every process."""
+    """The description of a tool as plain data, for models, people and other processes."""
 
     name: str
     description: str
@@ -155,7 +155,7 @@ class ToolInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolInfo:
-        """Return what plain data stands for."""
+        """Build a ToolInfo from the output of `to_dict`."""
         known = names_of(cls)
         values = {key: value for key, value in data.items() if key in known}
         for name in ("aliases", "requires", "examples"):
@@ -168,21 +168,21 @@ class Tool:
     """A tool: name, text, arguments, metadata, and a few functions.
 
     `args` is a pydantic model or raw JSON Schema. `run(args, ctx)` may be sync (runs in a worker thread), async, or
-    an async generator that yields `Progress` and ends with the result. Every other function is optional and cheap:
+    an async generator that yields `Progress` and ends with the result. All other functions are optional and cheap:
 
-    - `effects(args, ctx)` states what this call touches; leave it out and the call asks unless it is read-only.
-    - `check(args, ctx)` raises ToolFailure when a precondition fails; it runs before anyone is asked. A sync one may
-      read files (it runs in a thread), an async one must not wait for a disk.
-    - `preview(args, ctx)` says what would happen and changes nothing (the dry run).
-    - `undo(args, result)` returns the call that takes back what this one did elsewhere than in files; it is kept in the
-      history, and Undo makes it.
-    - `check_permission(args, ctx)` is the tool's own word on a call (`Permission`): it can narrow what the policy says,
-      never widen it.
-    - `resources(args, ctx)` names what must not be used by two calls at once (`file:/a/b`, `server:x`).
-    - `depends_on(args, ctx)` returns a value that changes when a cached result would be wrong.
-    - `at_once(args, ctx)` spares a sync handler the way through a thread: it returns the result where that takes no
-      waiting at all and well under a millisecond, and None where `run` is to do it.
-    - `check_at_once(args, ctx)` does the same for a sync `check` and `preview`: True says that what they need is there.
+    - `effects(args, ctx)` states what this call touches. Without it the call asks, unless it is read-only.
+    - `check(args, ctx)` raises ToolFailure if a precondition fails; it runs before anyone is asked. A sync `check` may
+      read files (it runs in a thread), an async one must not block.
+    - `preview(args, ctx)` describes what would happen and changes nothing.
+    - `undo(args, result)` returns the call that reverts what this one changed other than files; it is stored in the
+      history and made by Undo.
+    - `check_permission(args, ctx)` returns the tool's own verdict (`Permission`), which can narrow the policy's, never
+      widen it.
+    - `resources(args, ctx)` names what two calls must not use at the same time (`file:/a/b`, `server:x`).
+    - `depends_on(args, ctx)` returns a value that changes when a cached result is stale.
+    - `at_once(args, ctx)` spares a sync handler the worker thread: it returns the result if it takes no waiting and
+      well under a millisecond, and None if `run` is to do it.
+    - `check_at_once(args, ctx)` does the same for a sync `check` and `preview`: True if they need not wait.
     """
 
     # What it is.
@@ -207,13 +207,13 @@ class Tool:
     requires_permission: bool | None = None
     idempotent: bool = False
     pure: bool = False
-    """Whether the arguments alone decide the result: then it is used again. A pure tool only reads."""
+    """Whether the arguments alone determine the result, which is then cached. A pure tool is read-only."""
     reversible: bool = False
     effects: Callable[[Any, ToolContext], Sequence[Effect] | None] | None = None
     resources: Callable[[Any, ToolContext], Iterable[str]] | None = None
     facts_block: bool = False
-    """Whether `effects`, `read_only` and `concurrency_safe` start a process or read a disk: they run in a thread then,
-    and share what they worked out by `ctx.once`."""
+    """Whether `effects`, `read_only` and `concurrency_safe` start a process or read a disk. They then run in a thread,
+    and share their work by `ctx.once`."""
     depends_on: Callable[[Any, ToolContext], object] | None = None
 
     # Before and after a call.
@@ -222,8 +222,8 @@ class Tool:
     check_permission: Callable[[Any, ToolContext], Permission | None] | None = None
     preview: Callable[[Any, ToolContext], Preview | Awaitable[Preview]] | None = None
     show_preview: ShowPreview | Callable[[Any, ToolContext], ShowPreview] = "asked"
-    """When a preview is shown: `asked`, with every question; `offered`, only to who wants it, since it may take long;
-    `always`, so that a dry run is made and asked about even where a rule allows the call."""
+    """When a preview is shown: `asked`, with every question; `offered`, on request, since it may take long; `always`,
+    with a dry run and a question even if a rule allows the call."""
     undo: Callable[[Any, ToolResult], ToolCall | Undo | None] | None = None
 
     # How it runs.
@@ -232,9 +232,9 @@ class Tool:
     where: Where | None = None
     timeout_s: float | Callable[[Any], float | None] | None = None
     grace_s: float = 2.0
-    """How long a cancelled handler may clean up before it is left behind."""
+    """Seconds a cancelled handler may take to clean up before it is abandoned."""
     cancel_safe: bool = False
-    """Whether a call that is given up changes nothing any more: `run` calls `ctx.check_wanted()` before each change."""
+    """Whether `run` calls `ctx.check_wanted()` before each change, so that a call given up changes nothing later."""
 
     # Its life.
     initialize: Callable[[Session], Awaitable[None]] | None = None
@@ -247,7 +247,7 @@ class Tool:
         object.__setattr__(self, "arguments", _arguments(self.args))
         for name in ("aliases", "requires", "examples"):
             if not isinstance(value := getattr(self, name), tuple):
-                if isinstance(value, str | Mapping):  # a tuple of its letters, or of its keys, is never meant
+                if isinstance(value, str | Mapping):  # tuple() would split it into letters or keys
                     raise TypeError(f"{name} of tool {self.name!r} must be a list; write {name}=[{value!r}]")
                 object.__setattr__(self, name, tuple(cast("list[Any]", value)))
 
@@ -258,17 +258,17 @@ class Tool:
 
     @property
     def level(self) -> int:
-        """0: no way back; 1: reversible; 2: reversible, and has a dry run."""
+        """Capability level. 0: not reversible; 1: reversible; 2: reversible, and has a dry run."""
         return 0 if not self.reversible and self.undo is None else 2 if self.preview else 1
 
     @property
     def promise(self) -> Schema | None:
-        """The schema of the `data` this tool answers with, where it is known."""
+        """The schema of the result's `data`, if it is known."""
         return self.output_schema
 
     @property
     def needs_permission(self) -> bool:
-        """Whether a call that no rule decides must be asked about."""
+        """Whether a call asks if no rule decides."""
         if self.requires_permission is not None:
             return self.requires_permission
         return self.read_only is not True
@@ -282,7 +282,7 @@ class Tool:
         return self.description(session)
 
     def info(self, session: Session | None = None) -> ToolInfo:
-        """Return the description of this tool; flags that depend on the arguments count as not set."""
+        """Return the plain description. Flags that depend on the arguments count as false."""
         dynamic = not isinstance(self.description, str) and session is None
         return ToolInfo(
             name=self.name,
@@ -320,7 +320,7 @@ def _arguments(args: object) -> Arguments:
 
 @frozen(kw_only=True, eq=False)
 class FunctionTool(Tool, Generic[P, R]):
-    """What `@tool` makes: a tool that can still be called as the function it was."""
+    """A tool made by `@tool`; it can still be called as the function it was."""
 
     function: Callable[P, R]
 
@@ -337,7 +337,7 @@ class FunctionTool(Tool, Generic[P, R]):
 
 
 class ToolOptions(TypedDict, total=False):
-    """The options of `@tool`: those of `Tool`, without what the function says itself."""
+    """The options of `@tool`: the fields of `Tool` that the function does not provide."""
 
     name: str
     description: str
@@ -387,9 +387,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     The schema comes from the signature and the docstring (`Annotated[..., Field(...)]` is honoured). A parameter
     annotated `ToolContext` is injected and hidden. A read-only tool is taken to be concurrency-safe unless it says
-    otherwise. `where="process"` runs it in a process that really stops at its deadline.
+    otherwise. `where="process"` runs it in a process, which can be killed at its deadline.
     """
-    names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage]  # where the function stands
+    names = sys._getframe(1).f_locals  # pyright: ignore[reportPrivateUsage]  # the names in scope where the function is defined
     if function is None:
 
         def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
@@ -458,11 +458,11 @@ def _runner(function: Callable[..., Any], arguments: FunctionArguments) -> Handl
 
 _RETURNED: Final[WeakKeyDictionary[Callable[..., Any], Schema | None]] = WeakKeyDictionary()
 _NO_DATA: Final = frozenset({"ToolResult", "Text", "Image", "Foreign"})
-"""Returned for what a model sees; they say nothing of `data`."""
+"""Return types that describe what the model sees, not `data`."""
 
 
 def _return_schema(function: Callable[..., Any], names: Mapping[str, Any] | None = None) -> Schema | None:
-    """Return the JSON Schema of what a function returns; None where its hint says nothing of that."""
+    """Return the JSON Schema of a function's return type; None if its annotation describes no data."""
     if function not in _RETURNED:
         _RETURNED[function] = _read_return_schema(function, names)
     return _RETURNED[function]
@@ -485,5 +485,5 @@ def _read_return_schema(function: Callable[..., Any], names: Mapping[str, Any] |
 
     try:
         return cast("Schema", plain_schema(TypeAdapter(with_pydantic_fields(hint)).json_schema(mode="serialization")))
-    except Exception:  # pydantic raises many kinds for types that have no schema; such a tool promises nothing
+    except Exception:  # pydantic raises many kinds of errors for types without a schema
         return None

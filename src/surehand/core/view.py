@@ -1,7 +1,7 @@
-"""The view of tools a session has (`Selection`): filter, allow-list, deferred, sub-agents. Nothing else hides a tool.
+"""`Selection`, a session's view of the registry: filters, allow-list, deferral, sub-agents. Nothing else hides a tool.
 
-Hidden and deferred are two things. What a selection does not allow cannot be called at all. A deferred tool is only
-left out of what a model is shown, until `ToolSearch` (or anyone) activates it.
+Hidden is not deferred. A tool that the selection does not contain cannot be called. A deferred tool can; it is only
+left out of what a model is shown until `ToolSearch` (or anything else) activates it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _GLOB: Final = frozenset("*?[")
 
 
 class Source(Protocol):
-    """Where tools come from; the registry is one."""
+    """A source of tools, such as the registry."""
 
     version: int
-    """Grows with every change."""
+    """Incremented by every change."""
     deferrable: set[str]
-    """The names of tools that may be left out of what a model is shown at first."""
+    """The names of tools that may be deferred."""
 
     def __iter__(self) -> Iterator[str]: ...
     def resolve(self, name: str) -> str | None:
-        """Return the name of the tool that a name or alias means."""
+        """Return the tool name that a name or alias refers to."""
         ...
 
     def get(self, name: str) -> Tool | None:
@@ -42,28 +42,28 @@ class Source(Protocol):
         ...
 
     def card(self, name: str) -> Tool | ToolInfo | None:
-        """Return what is known of a tool without loading it or building its schema."""
+        """Return a tool's metadata without loading it or building its schema."""
         ...
 
     def info(self, name: str, session: Session | None = None) -> ToolInfo | None:
-        """Return what is known of a tool without loading it."""
+        """Return a tool's description without loading it."""
         ...
 
 
 Search = Callable[[str, int, Callable[[str], bool]], Sequence[str]]
-"""`search(query, limit, keep)` returns the names of the best matches among those `keep` lets pass."""
+"""`search(query, limit, keep)` returns the names of the best matches among those for which `keep` is true."""
 
 
 @frozen
 class PlainNames:
-    """The names tools have for those who take only letters, digits, `_` and `-`, both ways."""
+    """Tool names in letters, digits, `_` and `-` alone, for clients and models that accept no others; both ways."""
 
     shown: Mapping[str, str]
     real: Mapping[str, str]
 
     @classmethod
     def of(cls, names: Iterable[str]) -> PlainNames:
-        """Return the plain names of a list of tools."""
+        """Build the mapping for a list of tool names."""
         shown = plain_names(names)
         return cls(shown, {plain: name for name, plain in shown.items()})
 
@@ -71,8 +71,8 @@ class PlainNames:
 class Selection:
     """The tools one session sees, in the order they were registered.
 
-    `allow` holds names, aliases and globs; empty allows all. `parent` bounds a sub-agent: it never sees more. `hide`
-    says which tools are switched off at the moment; they are not shown and not found.
+    `allow` holds names, aliases and globs; empty allows all. `parent` bounds a sub-agent, which never sees more. `hide`
+    tells which tools are disabled at the moment; they are neither shown nor found.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Selection:
         self.core = tuple(core)
         self.parent = parent
         self.shown_as = shown_as
-        """Whose tools a model is shown instead of these, so that a provider's prompt cache serves both; what this
-        selection does not have is refused when it is called."""
+        """The selection whose tools a model is shown instead, so that both share the provider's prompt cache. A call of
+        a tool that this selection does not contain is refused."""
         self._search = search
         self._hide = hide
         self._own_activations: set[str] = set()
@@ -110,13 +110,13 @@ class Selection:
     # What may be called ----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool behind a name or alias when this selection has it, loaded; otherwise None."""
+        """Return the tool of a name or alias, loading it if needed; None if this selection does not contain it."""
         if self._version != self.source.version:
             self._refresh()
         return self._tools.get(name) or self._look_up(name)
 
     def at_hand(self, name: str) -> Tool | None:
-        """Return the same without loading it, which imports a module and takes up to a tenth of a second."""
+        """Like `get`, but None for a tool that is not loaded yet: its import may take a tenth of a second."""
         if self._version != self.source.version:
             self._refresh()
         tool = self._tools.get(name)
@@ -129,11 +129,11 @@ class Selection:
         return list(self._current())
 
     def infos(self) -> list[ToolInfo]:
-        """Return the infos of all tools that may be called, without disabled ones."""
+        """Return the descriptions of all tools that may be called and are not disabled."""
         return self._list_infos(self._visible_names())
 
     def hides(self, name: str) -> bool:
-        """Return whether the tool exists and is not for this selection."""
+        """Whether the tool exists but is not in this selection."""
         real = self.source.resolve(name)
         return real is not None and real not in self
 
@@ -145,7 +145,7 @@ class Selection:
         return len(self._current())
 
     def narrow(self, allow: Iterable[str] = (), *, session: Session | None = None, **options: Any) -> Selection:
-        """Return a selection within this one, for a sub-agent: what it does not have, the narrower one has not."""
+        """Return a selection for a sub-agent, which contains no tool that this one does not."""
         inherited: dict[str, Any] = {
             "search": self._search,
             "threshold": self.threshold,
@@ -158,9 +158,9 @@ class Selection:
 
     @property
     def deferring(self) -> bool:
-        """Whether there are so many tools that not all are shown at first.
+        """Whether there are too many tools to show them all at first.
 
-        What somebody brought in does not count: it is shown in any case, and must not hide anything else.
+        Tools a person brought in do not count: they are always shown, and must not cause others to be hidden.
         """
         hide, current, deferrable = self._hide, self._current(), self.source.deferrable
         fewer, more = sorted((deferrable, current), key=len)
@@ -171,21 +171,21 @@ class Selection:
         return len(list(islice(counted, self.threshold + 1))) > self.threshold
 
     def is_deferred(self, name: str) -> bool:
-        """Return whether a tool is here but not shown until it is activated."""
+        """Whether a tool is in this selection but not shown until it is activated."""
         real = self.source.resolve(name)
         if real is None or self._is_fixed(real) or real in self._activated or real not in self:
             return False
         return self.deferring
 
     def shows(self, name: str) -> bool:
-        """Say whether a model is shown a tool: it is here, switched on, and not deferred."""
+        """Whether a model is shown the tool: in this selection, enabled, and not deferred."""
         real = self.source.resolve(name)
         if real is None or real not in self or (self._hide is not None and self._hide(real)):
             return False
         return not self.is_deferred(real)
 
     def active_tools(self) -> list[ToolInfo]:
-        """Return what a model is shown: all tools, or the core, what somebody brought in, and what has been activated.
+        """Return the tools a model is shown: all, or the core, those a person brought in, and the activated ones.
 
         Activated tools come last, so that a provider's prompt cache keeps the part before them.
         """
@@ -216,13 +216,13 @@ class Selection:
         return self._list_infos(found or self._search(query, limit, is_here))
 
     def deferred_tools(self) -> list[str]:
-        """Return the names of tools that are here and not shown."""
+        """Return the names of the deferred tools."""
         if not self.deferring:
             return []
         return [name for name in self._visible_names() if not self._is_fixed(name) and name not in self._activated]
 
     def activate_tool(self, name: str) -> bool:
-        """Show a tool from now on; False when there is no such tool here."""
+        """Show a tool from now on; False if this selection does not contain it."""
         real = self.source.resolve(name)
         if real is None or real not in self:
             return False
@@ -239,14 +239,14 @@ class Selection:
     # The forms providers take ----------------------------------------------------------------------------------------
 
     def for_anthropic(self) -> list[dict[str, Any]]:
-        """Return what a model is shown, as Anthropic's `tools`."""
+        """Return the active tools in the form of Anthropic's `tools`."""
         return [
             {"name": provider_safe(info.name), "description": info.description, "input_schema": info.input_schema}
             for info in self.active_tools()
         ]
 
     def for_openai(self) -> list[dict[str, Any]]:
-        """Return what a model is shown, as `tools` of OpenAI's chat completions."""
+        """Return the active tools in the form of `tools` of OpenAI's chat completions."""
         return [
             {
                 "type": "function",
@@ -260,18 +260,18 @@ class Selection:
         ]
 
     def for_mcp(self) -> list[dict[str, Any]]:
-        """Return all tools as MCP's `tools/list` holds them; nothing is deferred there, and dots are legal in names."""
+        """Return all tools in the form of MCP's `tools/list`, where nothing is deferred and names may contain dots."""
         return [mcp_tool(info) for info in self.infos()]
 
     def plain_names(self) -> PlainNames:
-        """Return the names that every client and model takes, for all tools that may be called."""
+        """Return the plain names of all tools that may be called."""
         names = self._current()
         if self._plain is None:
             self._plain = PlainNames.of(names)
         return self._plain
 
     def real_name(self, shown: str) -> str:
-        """Return the tool's own name for one a provider or a client was given; the way back."""
+        """Return the real name of a tool for the name that a provider or client was given."""
         if self.source.resolve(shown) is not None:
             return shown
         if (name := self.plain_names().real.get(shown)) is not None:
@@ -285,11 +285,11 @@ class Selection:
         return self._own_activations if self.session is None else self.session.activated
 
     def _is_brought_in(self, name: str) -> bool:
-        """Say whether a person brought this tool in (a program's own, a module's, a trusted folder's)."""
+        """Whether a person brought this tool in (passed by the program, from a module or a trusted folder)."""
         return name not in self.core and name not in self.source.deferrable
 
     def _is_fixed(self, name: str) -> bool:
-        """Say whether a tool is shown however many there are."""
+        """Whether a tool is shown however many there are."""
         return name in self.core or name not in self.source.deferrable
 
     def _current(self) -> dict[str, None]:
@@ -305,7 +305,7 @@ class Selection:
         return [info for name in names if (info := self.source.info(name, self.session)) is not None]
 
     def _look_up(self, name: str) -> Tool | None:
-        tools = self._tools  # those of now: a tool that takes the name while this one is imported replaces them
+        tools = self._tools  # `_refresh` replaces the dictionary if a tool takes the name while this one is imported
         real = self._find(name)
         tool = None if real is None else self.source.get(real)
         if tool is not None:
@@ -313,13 +313,13 @@ class Selection:
         return tool
 
     def _find(self, name: str) -> str | None:
-        """Return the name of the tool of this selection that a name means."""
+        """Return the name of the tool in this selection that a name refers to."""
         # A model cannot write a dot: where `time.now` is called `time_now_0fa1a43b` for it, many write `time_now`.
         real = self.source.resolve(name) or meant_by(name, self._current())
         return real if real in self._current() else None
 
     def _refresh(self) -> None:
-        version = self.source.version  # first: in a thread, tools may come and go meanwhile
+        version = self.source.version  # read first: tools may change meanwhile, in another thread
         names = dict.fromkeys(self.source)
         if self.parent is not None:
             bound = set(self.parent.names())
@@ -334,9 +334,9 @@ class Selection:
 
 
 def matching(source: Source, patterns: Iterable[str]) -> set[str]:
-    """Return the names that patterns hit: names, aliases and globs; `mcp__server` stands for all tools of a server.
+    """Return the names that match patterns: names, aliases and globs; `mcp__server` means all tools of a server.
 
-    Unknown names hit nothing.
+    Unknown names match nothing.
     """
     found: set[str] = set()
     globs: list[str] = []
@@ -365,7 +365,7 @@ def _spellings(source: Source, name: str) -> list[str]:
 
 
 def mcp_safe(name: str) -> str:
-    """Return a name MCP allows (1 to 128 letters, digits, `_`, `-`, `.`); equal to `name` where that is already so."""
+    """Return a name MCP allows (1 to 128 letters, digits, `_`, `-`, `.`); `name` itself if it is one."""
     plain = (
         0 < len(name) <= 128 and name.isascii() and name.replace("_", "").replace("-", "").replace(".", "").isalnum()
     )
@@ -373,7 +373,7 @@ def mcp_safe(name: str) -> str:
 
 
 def mcp_tool(info: ToolInfo) -> dict[str, Any]:
-    """Return a tool in MCP's shape, with the annotations clients show."""
+    """Return a tool in MCP's form, with the annotations clients show."""
     shown: dict[str, Any] = {
         "name": mcp_safe(info.name),
         "description": info.description,

@@ -368,7 +368,7 @@ class Executor:
         args, repairs = await self._check_arguments(call, tool)
         ctx.loop, ctx.make_call = asyncio.get_running_loop(), partial(make_child_call, self, tool, args)
         if facts is not None:
-            ctx.go_on_from(facts)
+            ctx.reuse_facts(facts)
         if call.parent is not None:
             refuse_wider(call.parent, tool, args, ctx)
         decision = await self.permissions.decide(tool, args, ctx, self.workers)

@@ -89,7 +89,7 @@ def is_safe(call: ToolCall, view: View, session: Session, facts: dict[str, Any] 
             return tool.concurrency_safe
         ctx = ToolContext(call, session, _unheard, settings.custom if settings else {})
         if facts is not None:
-            ctx.go_on_from(facts)
+            ctx.reuse_facts(facts)
         return bool(tool.concurrency_safe(check_arguments(tool, call)[0], ctx))
     except ToolFailure:
         return True
