@@ -96,3 +96,20 @@ async def test_a_launcher_of_dry_runs_that_no_longer_fits_is_ended(tmp_path: Pat
     assert first.closed
     assert second.closed
     assert sandboxes() <= before
+
+
+async def test_a_path_shown_while_the_first_launcher_starts_is_seen_by_the_next_command(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "note.txt").write_text("seen\n")
+    async with Surehand(tmp_path, settings=Settings(), approver=Says("once"), keep_state=False) as app:
+        shells = app.session.keep(commands.SHELLS)
+        first = asyncio.create_task(shells.launcher())
+        await asyncio.sleep(0)  # its profile is made, and its process is starting
+        shells.show([str(outside / "note.txt")])
+        second = await shells.launcher()
+        await first
+        if not second.profile.private_view:
+            pytest.skip("commands have no private view here")
+        assert str(outside / "note.txt") in second.profile.shown

@@ -140,6 +140,7 @@ class Shells:
             if self._memory is not None:
                 note = _RENEWED if self._memory.alive else "" if self._memory.end_is_known else _GONE
                 await self._memory.close()
+                launcher = await self.launcher()  # the one before may have been replaced and closed meanwhile
             folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
             environment = self.environment("shell")
             self._memory = ShellWithMemory(cast("Launcher", launcher), folder, self.session.cwd, environment)
@@ -163,10 +164,11 @@ class Shells:
         if new := [path for path in real if path != "/" and not inside(path, known) and not is_secret(path)]:
             self._shown |= dict.fromkeys(new)
             profile = self._launcher.profile if self._launcher is not None else None
-            if profile is not None and any(
-                inside(each, profile.closed) and not inside(each, profile.shown) for each in new
-            ):
-                self._outdated = True
+            if profile is None:
+                hidden = self._starting.locked()  # the profile of the first launcher was made without them
+            else:
+                hidden = any(inside(each, profile.closed) and not inside(each, profile.shown) for each in new)
+            self._outdated = self._outdated or hidden
 
     def list_uncovered(self) -> tuple[str, ...]:
         """Return the secrets in the workspace that commands could read, because no mounts cover them."""
@@ -270,7 +272,12 @@ class Shells:
                 if self._launcher is not None:
                     self._retired.append(self._launcher)
                 await self._close_idle()
-                self._launcher = await self._start()
+                outdated, self._outdated = self._outdated, False  # at first: what is noted while it starts counts
+                try:
+                    self._launcher = await self._start()
+                except BaseException:
+                    self._outdated = self._outdated or outdated
+                    raise
             return self._launcher
 
     async def server_launcher(self) -> tuple[Runner, str] | None:
@@ -393,7 +400,7 @@ class Shells:
                     hint=_NO_SANDBOX,
                 )
             launcher = await self._launch_open()
-        self._folders, self._outdated = launcher.profile.folders, False
+        self._folders = launcher.profile.folders
         self._tracked = _sizes_and_times(self._find_tracked(launcher.profile))
         self._record_processes(launcher)
         if weaker := describe_weakness(launcher):
