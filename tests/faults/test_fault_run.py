@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import sys
 from collections import Counter
@@ -686,6 +687,20 @@ def test_a_command_whose_supervisor_dies_while_it_gets_ready_fails_at_once_and_t
     assert not first["ok"]
     assert "the process that watched over it was killed" in first["output"]
     assert second["ok"], second
+
+
+def test_why_a_large_file_could_not_be_saved_is_said(tmp_path: Path) -> None:
+    act, steps = DOORS["command"][0], (Step("Bash", {"command": "echo more >> large.txt"}),)
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+
+    def decide(call: Call) -> Decision:
+        saves = not call.is_main and call.name == "openat" and re.fullmatch(r"\d+-\d+", call.text(1)) is not None
+        return errno.ENOSPC if saves else None
+
+    scene = run.scene()
+    assert tracing.trace(lambda: act(scene, steps), decide).hit
+    assert "large.txt (No space left on device)" in scene.answers()[0]["output"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's IDs are mapped by a helper process")

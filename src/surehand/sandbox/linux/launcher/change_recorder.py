@@ -438,7 +438,8 @@ class ChangeRecorder:
                 self.saved_bytes += sent
             self.saved_bytes += 1
         except OSError:
-            os.unlink(name, dir_fd=self.log_fd)
+            if target >= 0:
+                os.unlink(name, dir_fd=self.log_fd)
             raise
         finally:
             os.close(source)
