@@ -1,4 +1,4 @@
-"""Which of the models is used, why (the first configured, or the one that was named), and what its tokens cost."""
+"""Models: which one is used and why (the one named, or the first configured), and what its tokens cost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Choice:
     why: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as plain data."""
+        """Return the fields as a dict."""
         return {"provider": self.provider, "name": self.name, "why": self.why}
 
 
 def choose(settings: Settings, wanted: str | None = None) -> Choice:
-    """Return which model to use: what was named, what the settings say, or the first that is configured."""
+    """Choose the model: the one named, that of the settings, or the first that is configured."""
     own = settings.model
     if wanted:
         provider, separator, name = wanted.partition("/")
@@ -65,12 +65,12 @@ def choose(settings: Settings, wanted: str | None = None) -> Choice:
 
 
 def _has_address(own: ModelSettings) -> bool:
-    """Say whether a server that speaks OpenAI's protocol is set: its models may have any name."""
+    """Whether a server with OpenAI's protocol is configured, whose models may have any name."""
     return bool(own.base_url or os.environ.get("OPENAI_BASE_URL"))
 
 
 def _guess_provider(name: str, own: ModelSettings) -> str:
-    """Return whose model a bare name is; raise ModelError where no server could know it."""
+    """Return the provider of a model given without one; raise ModelError if it is unknown."""
     if (provider := provider_of(name)) is not None:
         return provider
     if _has_address(own) or PROVIDERS[COMPATIBLE].find_key(COMPATIBLE):
@@ -89,7 +89,7 @@ def _format_source(where: str) -> str:
 
 
 def open_model(settings: Settings, choice: Choice, *, effort: Effort | None = None) -> Model:
-    """Return the chosen model, ready to speak; its client library is imported here."""
+    """Create the chosen model; imports its client library."""
     own, row = settings.model, PROVIDERS[choice.provider]
     room: dict[str, Any] = {"context_tokens": own.context_tokens} if own.context_tokens else {}
     model = row.load(choice.name)
@@ -104,7 +104,7 @@ def open_model(settings: Settings, choice: Choice, *, effort: Effort | None = No
             model = openai.ResponsesModel
         case _:
             pass
-    # A client that finds its own address keeps it: ours fits OpenAI's protocol, not a cloud's for Claude.
+    # A client that finds its own address keeps it: the configured one is for OpenAI's protocol, not a cloud's Claude.
     finds_address = bool(row.claude) and "claude" in choice.name
     address = _own_address(settings, choice) or (None if finds_address else row.address(choice.provider))
     from surehand.providers.server import Reasoning  # lazy: server, 12 ms; only where a model is served
@@ -120,8 +120,8 @@ def open_model(settings: Settings, choice: Choice, *, effort: Effort | None = No
 
 
 def _own_address(settings: Settings, choice: Choice) -> str | None:
-    """Return the address the user set for a provider: one that was set for another is not meant."""
-    # Without a provider beside it, an address is of a server like OpenAI's or Anthropic's: no other gets its key there.
+    """Return the address configured for a provider, but not one configured for another."""
+    # An address without a provider is for OpenAI's or Anthropic's protocol: the key of no other provider is sent there.
     meant = (choice.provider,) if choice.provider not in (COMPATIBLE, "anthropic") else (None, choice.provider)
     variable = os.environ.get(f"{choice.provider.upper()}_BASE_URL")
     return (settings.model.base_url if settings.model.provider in meant else None) or variable or None
@@ -136,7 +136,7 @@ def make_limits(
     seconds: float | None = None,
     cost: float | None = None,
 ) -> Limits:
-    """Return where a conversation stops: what is given here, else what the settings say.
+    """Return the limits of a conversation: those given, else those of the settings.
 
     Raises SettingsError for a limit of cost where nobody knows what the model costs.
     """
@@ -164,7 +164,7 @@ def make_limits(
 
 
 def own_prices(settings: Settings) -> tuple[float, float] | None:
-    """Return what the user says a million tokens cost, in and out; None where they do not say both."""
+    """Return the configured prices of a million input and output tokens; None unless both are set."""
     own = settings.model
     return None if own.input_price is None or own.output_price is None else (own.input_price, own.output_price)
 
@@ -193,7 +193,7 @@ def sum_by_model(turns: Iterable[tuple[str, Usage]], settings: Settings) -> list
 
 
 def server_address(settings: Settings, choice: Choice) -> str:
-    """Return the address of the server a model is asked at; empty for one that runs in this process."""
+    """Return the address of a model's server; empty for a model in this process."""
     row = PROVIDERS[choice.provider]
     return (_own_address(settings, choice) or row.address(choice.provider)) if row.server else ""
 
@@ -203,15 +203,15 @@ def _find_key(provider: str, settings: Settings) -> str:
     if found := row.find_key(provider):
         return found[0]
     if row.key_optional or settings.model.base_url or os.environ.get(f"{provider.upper()}_BASE_URL"):
-        return "none"  # local servers take any key
+        return "none"  # local servers accept any key
     raise ModelError(f"there is no key for {provider}", f"Run `surehand auth set {provider}`, or set its variable.")
 
 
-# Prices of tokens, by a library of public ones (`genai-prices`): estimates, for your contract decides.
+# Prices of tokens, estimated with a library of public prices (`genai-prices`); contracts may differ.
 
 
 def estimate_cost(provider: str, model: str, usage: Usage) -> float | None:
-    """Return about what tokens cost in US dollars; None for a model, or without a library, that knows no price."""
+    """Estimate the cost of tokens in US dollars; None if the price is unknown or the library is missing."""
     row = PROVIDERS.get(provider)
     if row is None or not row.prices:
         return None
@@ -228,5 +228,5 @@ def estimate_cost(provider: str, model: str, usage: Usage) -> float | None:
     name = model.removeprefix("google/") if provider == "vertex" else model
     try:
         return float(genai_prices.calc_price(taken, name, provider_id=row.prices).total_price)
-    except (LookupError, ValueError):  # a model it has not heard of
+    except (LookupError, ValueError):  # an unknown model
         return None

@@ -1,8 +1,8 @@
-"""Slash commands, lines that begin with `/`, in a chat and in an editor alike; and files mentioned as `@src/app.py`.
+"""Slash commands (lines that begin with `/`, in a chat or an editor), and files mentioned as `@src/app.py`.
 
-Some are built in. Others are prompts that a person keeps in Markdown files: `commands/NAME.md` in the state folder,
-and `.surehand/commands/NAME.md` in a trusted workspace. In their text `$ARGUMENTS` stands for what follows the name,
-`$1` to `$9` for its words.
+Some are built in. Others are prompts in Markdown files of the user: `commands/NAME.md` in the state folder,
+and `.surehand/commands/NAME.md` in a trusted workspace. In their text `$ARGUMENTS` is replaced by the arguments,
+`$1` to `$9` by single ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FILE_BYTES: Final = 100_000
 MODES: Final[tuple[Mode, ...]] = ("default", "accept-edits", "plan")
-"""What a conversation may switch to; bypass is chosen when it begins, or never."""
+"""Modes that a conversation may switch to; bypass can only be chosen at its start."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KNOWN: Final = ("description", "argument-hint", "name", "allowed-tools", "model", "disable-model-invocation")
 _PLACE: Final = re.compile(r"\$ARGUMENTS\b|\$([1-9])(?![0-9])")
@@ -39,7 +39,7 @@ _PLACE: Final = re.compile(r"\$ARGUMENTS\b|\$([1-9])(?![0-9])")
 
 @frozen
 class SlashCommand:
-    """What a word after `/` does in any conversation; it returns what to show, and raises ToolFailure."""
+    """A built-in slash command; returns the text to show, and raises ToolFailure."""
 
     usage: str
     about: str
@@ -48,7 +48,7 @@ class SlashCommand:
 
 @contextmanager
 def grant_undo(app: Surehand) -> Generator[None]:
-    """Allow changes to be taken back meanwhile: that a person typed the command is its approval."""
+    """Permit undo for the duration of a command: typing it is the user's approval."""
     grants = ["Undo", "Redo"]
     app.session.grants += grants
     try:
@@ -98,7 +98,7 @@ async def _mode(app: Surehand, rest: str) -> str:
 
 
 def set_mode(app: Surehand, wanted: str) -> None:
-    """Set the mode of a conversation and have its model told; raise ToolFailure for one that cannot be chosen."""
+    """Set the mode of a conversation and inform its model; raise ToolFailure for one that cannot be chosen."""
     if wanted not in MODES:
         raise ToolFailure(f"there is no mode {wanted!r} to switch to", hint=f"{', '.join(MODES[:-1])} or {MODES[-1]}")
     if wanted != app.session.mode:
@@ -120,17 +120,17 @@ BUILT_IN: Final[Mapping[str, SlashCommand]] = {
 
 @frozen
 class FileCommand:
-    """A prompt kept in a file."""
+    """A prompt from a file."""
 
     name: str
     about: str
     hint: str
-    """What may follow its name, for people."""
+    """A hint about its arguments, for people."""
     text: str
     source: str
 
     def prompt(self, rest: str) -> str:
-        """Return the prompt with what follows the command's name in its places, or at the end where it has none."""
+        """Return the prompt with the arguments inserted at its placeholders, or appended if it has none."""
         words = rest.split()
 
         def fill(found: re.Match[str]) -> str:
@@ -144,7 +144,7 @@ class FileCommand:
 
 
 def load_commands(workspace: str, *, trusted: bool) -> tuple[dict[str, FileCommand], list[str]]:
-    """Return the commands of files that count here, later folders over earlier ones, and why others were left out."""
+    """Load the commands from files, later folders overriding earlier ones; also return why files were skipped."""
     found, problems = load_definitions(workspace, "commands", _read_command, trusted=trusted)
     return {command.name: command for command in found}, problems
 
@@ -174,7 +174,7 @@ _TRAILING: Final = ".,;:!?)]}"
 
 
 def find_mentions(text: str, folder: str) -> list[str]:
-    """Return the files a text mentions, as written; what is no file is no mention."""
+    """Return the existing files that a text mentions, as written."""
     found: dict[str, None] = {}
     for match in _MENTION.finditer(text):
         name = match[1] or match[2] or match[3]
@@ -186,7 +186,7 @@ def find_mentions(text: str, folder: str) -> list[str]:
 
 
 async def add_mentioned(app: Surehand, prompt: Prompt) -> Message:
-    """Return the user's message with the files it mentions; what could not be read is said, to model and user."""
+    """Return the user's message with the files it mentions; unreadable ones are reported to model and user."""
     message = user_message(prompt)
     texts: list[str] = []
     images: list[Image] = []

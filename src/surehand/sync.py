@@ -1,4 +1,4 @@
-"""`Surehand.sync(".")`: the application for plain code, on a loop in a thread of its own; works in a notebook, too."""
+"""`Surehand.sync(".")`: the application for synchronous code and notebooks; its event loop has a thread of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SyncSurehand:
 
     def __init__(self, make: Callable[[], Surehand]) -> None:
         self.thread = LoopThread().start()
-        """The thread with the loop that the application lives on."""
+        """The thread with the application's event loop."""
         try:
             self.inner = self.thread.run(make)
             """The application itself."""
@@ -50,11 +50,11 @@ class SyncSurehand:
         self.close()
 
     def close(self) -> None:
-        """Stop the calls under way, then end everything the application started; more than once is no mistake."""
+        """Cancel running calls and close the application. Idempotent."""
         self._close()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the application's loop, and return what it came to."""
+        """Run a coroutine on the application's loop and return its result."""
         return self.thread.wait(work)
 
     def register(self, tool: Tool) -> Tool:
@@ -62,23 +62,23 @@ class SyncSurehand:
         return self.thread.run(lambda: self.inner.register(tool))
 
     def call(self, name: str, args: Mapping[str, Any] | None = None, *, source: Source = "user") -> ToolResult:
-        """Make one call and return what it came to; failures are results, not exceptions."""
+        """Make one call; failures are returned as results, not raised."""
         return self.wait(self.inner.call(name, args, source=source))
 
     def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Make many calls, safe ones together, and return their results in the order of the calls."""
+        """Make many calls, concurrency-safe ones in parallel, and return their results in order."""
         return self.wait(self.inner.run_calls(calls))
 
     def dry_run(self, name: str, args: Mapping[str, Any] | None = None) -> ToolResult:
-        """Return what a call would do, with its diff and the verdict; nothing is changed."""
+        """Return what a call would do, with its diff and the verdict, and change nothing."""
         return self.wait(self.inner.dry_run(name, args))
 
     def undo(self, change_id: str | None = None, **options: Any) -> ToolResult:
-        """Take back changes of files, by default this session's last one; options as of `Surehand.undo`."""
+        """Undo changes of files, by default this session's last one; options as of `Surehand.undo`."""
         return self.wait(self.inner.undo(change_id, **options))
 
     def redo(self, change_id: str | None = None, **options: Any) -> ToolResult:
-        """Bring back what the latest undo took away, or the undo named; options as of `Surehand.redo`."""
+        """Redo what the latest undo reverted, or the given one; options as of `Surehand.redo`."""
         return self.wait(self.inner.redo(change_id, **options))
 
     def changes(self, **options: Any) -> ToolResult:

@@ -1,11 +1,11 @@
-"""Testing, for people who write tools: run one through the real engine in a test, on a scratch workspace.
+"""Testing for authors of tools: running a tool through the real engine, on a temporary workspace.
 
     async def test_word_count():
         result = await run_tool(word_count, {"text": "a b c"})
         assert result.data == 3
 
-In pytest, `pytest_plugins = ["surehand.testing"]` gives the fixture `surehand_app`: an application over `tmp_path`
-that keeps no state anywhere else and allows what the test allows.
+In pytest, `pytest_plugins = ["surehand.testing"]` provides the fixture `surehand_app`: an application over
+`tmp_path` that keeps no state elsewhere and approves every question.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["Faults", "Playback", "Says", "ScriptedModel", "run_tool", "scratch_a
 
 
 class Says:
-    """An approver that gives a fixed answer and remembers what it was asked."""
+    """An approver that gives a fixed answer and records the questions."""
 
     def __init__(self, kind: str = "once", reason: str = "", args: Mapping[str, Any] | None = None) -> None:
         self.answer = Answer(kind, reason, args)  # pyright: ignore[reportArgumentType]
         self.asked: list[Question] = []
 
     async def ask(self, question: Question) -> Answer:
-        """Keep the question, and give the answer."""
+        """Record the question and return the answer."""
         self.asked.append(question)
         return self.answer
 
@@ -54,7 +54,7 @@ class Says:
 async def scratch_app(
     workspace: str | os.PathLike[str] | None = None, *, tools: Sequence[Tool] = (), approve: bool = True, **options: Any
 ) -> AsyncGenerator[Surehand]:
-    """Open an application on a workspace of its own, with default settings and no state of the user's."""
+    """Open an application on a temporary workspace, with default settings and without the user's state."""
     with tempfile.TemporaryDirectory(prefix="surehand-test-") as scratch:
         place = workspace if workspace is not None else scratch
         options.setdefault("approver", Says("once") if approve else Says("no", "the test says no"))
@@ -65,7 +65,7 @@ async def scratch_app(
 
 
 async def run_tool(tool: Tool, args: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
-    """Run one tool once through the engine, everything approved, and return its result."""
+    """Run a tool once through the engine, with everything approved."""
     async with scratch_app(tools=[tool], builtin=False, **options) as app:
         return await app.call(tool.name, args)
 
@@ -78,7 +78,7 @@ else:
 
     @pytest.fixture
     async def surehand_app(tmp_path: Any) -> AsyncGenerator[Surehand]:  # pyright: ignore[reportUntypedFunctionDecorator]
-        """An application over `tmp_path` in which every question is answered with yes."""
+        """An application over `tmp_path` that approves every question."""
         async with scratch_app(tmp_path) as app:
             yield app
 
@@ -111,10 +111,10 @@ class _Fault:
 
 
 class Faults(Extension):
-    """Injects faults into tools by name, for a number of calls or until taken back."""
+    """Injects faults into tools by name, for a number of calls or until removed."""
 
     name = "faults"
-    priority = -1000  # innermost: what others make of it is part of the test
+    priority = -1000  # innermost, so that other extensions see the fault
 
     def __init__(self) -> None:
         self._faults: dict[str, _Fault] = {}
@@ -124,18 +124,18 @@ class Faults(Extension):
     def inject(
         self, tool: str, kind: FaultKind, *, seconds: float = 0.05, times: int | None = None, message: str = "injected"
     ) -> None:
-        """Make calls of a tool hang past their deadline, raise, wait or fail; `times` limits for how many calls."""
+        """Make calls of a tool time out, raise, be slow or fail; `times` limits the number of calls."""
         self._faults[tool] = _Fault(kind, seconds, times, message)
 
     def clear(self, tool: str | None = None) -> None:
-        """Take faults back."""
+        """Remove faults."""
         if tool is None:
             self._faults.clear()
         else:
             self._faults.pop(tool, None)
 
     def extend(self, tool: Tool) -> Tool:
-        """Return the tool with its faults built in."""
+        """Wrap a tool with its faults."""
         inner = runner(tool, self._workers)
 
         async def run(args: Any, ctx: ToolContext) -> ToolResult:
@@ -169,7 +169,7 @@ class Faults(Extension):
 
 
 class Playback(Extension):
-    """Answers calls from a recording instead of running them; one that was not recorded fails."""
+    """Answers calls from a recording instead of running them; calls without one fail."""
 
     name = "playback"
     priority = -999
@@ -180,7 +180,7 @@ class Playback(Extension):
             self._results.setdefault(_recorded_key(each.call.name, each.call.args), []).append(each.result)
 
     def extend(self, tool: Tool) -> Tool:
-        """Return the tool with recorded answers instead of its own."""
+        """Replace the behaviour of a tool by recorded answers."""
 
         async def run(args: Any, ctx: ToolContext) -> ToolResult:
             del args
@@ -189,7 +189,7 @@ class Playback(Extension):
                 raise ToolFailure(
                     f"the recording has no such call of {tool.name}", details={"args": dict(ctx.call.args)}
                 )
-            # The last one answers for good: a test may ask more often than the recording did.
+            # The last answer is repeated: a test may call more often than the recording.
             return results.pop(0) if len(results) > 1 else results[0]
 
         return replace(tool, run=run, check=None, where=None)
@@ -215,7 +215,7 @@ class ScriptedModel:
         self._script = list(script)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Yield the answer to a request as it comes; the last event is the turn."""
+        """Yield the events of an answer; the last one is the turn."""
         self.requests.append(request)
         if not self._script:
             raise ModelError("the script has ended", "Add a step to it.")
@@ -231,7 +231,7 @@ class ScriptedModel:
         yield Turn(Message("assistant", text, calls), "tool_use" if calls else "end", usage)
 
     async def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing."""
 
 
 def _parts(step: Any) -> tuple[str, tuple[ToolCall, ...]]:

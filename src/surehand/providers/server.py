@@ -19,7 +19,7 @@ from surehand.core.model import Delta, ModelError, ModelEvent, Turn
 from surehand.core.settings import Effort
 from surehand.files.sanitize import visible
 from surehand.providers.table import PROVIDERS
-from surehand.web.fetch import in_turns
+from surehand.web.fetch import read_in_pieces
 
 _BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """HTTP statuses worth a retry."""
@@ -124,7 +124,7 @@ async def _bound(answer: Any) -> None:
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             size = 0
-            async for piece in in_turns(packed):
+            async for piece in read_in_pieces(packed):
                 size += len(piece)
                 if size > limit:
                     raise ModelError(f"the model's server sent more than {limit:,} bytes, and was disconnected")

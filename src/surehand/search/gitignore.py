@@ -209,8 +209,8 @@ class _Ranked:
         return -1 if found is None or found.lastindex is None else self._ranks[found.lastindex - 1]
 
 
-# What `rg` reads otherwise: braces, POSIX and unclosed classes, brackets, backslashes and second ranges in a class, stars
-# that touch other letters, whitespace other than a space, escaped letters, anything not ASCII, empty patterns.
+# Read otherwise by `rg`: braces, POSIX and unclosed classes, brackets, backslashes and second ranges in a class, `**`
+# that touches other letters, whitespace other than a space, escaped letters, anything not ASCII, empty patterns.
 _OTHERWISE: Final = lazy_pattern(
     rb"[{}\t\r\f\v\x80-\xff]|\\[^#! *?.]|\\\Z|\[:|\[[^\]]*(?:\Z|[\\\[])|\[[^\]]*-[^\]]*-|\[[!^]?\]"
     rb"|[^/]\*\*|\*\*[^/]|//|\A!?/?(?:\*\*)?/?\Z"

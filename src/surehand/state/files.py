@@ -1,13 +1,13 @@
-"""Files of the state: small private ones, JSON or text, written the one way; databases read where none can be written.
+"""State files: writing small private files atomically, and opening SQLite databases on a full or read-only disk.
 
-A reader of a small file finds the old content or the new one, whole, and nobody else can read either.
+A reader of a small file sees the complete old or the complete new content, and other users can read neither.
 
-A database is written through a write-ahead log, and whoever opens one wants to make an index of that log beside it,
-even to read. On a full or a read-only disk three ways follow each other:
+The databases use a write-ahead log. SQLite creates an index file beside the log even to read, which fails on a full or
+read-only disk. So `open_to_read` tries three ways:
 
-1. As a reader among others. Where a process writes, its index is there, and its commits are seen as they come.
-2. With an index in memory, where none can be made: then nobody writes, and a log that a killed process left is read.
-3. As a file that nobody changes, where there is no log and none can be made.
+1. As an ordinary reader: if another process writes, its index exists, and its commits are seen.
+2. With the index in memory, if none can be created: then nobody writes, and the log of a killed process is read.
+3. As an immutable file, if there is no log and none can be created.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 def write_private(path: str, data: str | bytes, *, mode: int = PRIVATE, flush: bool = True) -> None:
-    """Replace a file in one step; when this fails, the old one stays and nothing is left beside it.
+    """Replace a file atomically; on failure the old one stays and no temporary file is left.
 
-    `flush` waits until the disk has the bytes: leave it out only for what may be lost in a power cut.
+    `flush` waits until the data is on disk: pass False only for data that may be lost in a power failure.
     """
     fresh = f"{path}.{os.urandom(4).hex()}.new"
     content = data.encode("utf-8") if isinstance(data, str) else data
@@ -46,19 +46,19 @@ def write_private(path: str, data: str | bytes, *, mode: int = PRIVATE, flush: b
 
 
 def write_private_json(path: str, value: Any, *, flush: bool = True) -> None:
-    """Replace a JSON file in one step, for this user alone."""
+    """Replace a JSON file atomically; only this user can read it."""
     write_private(path, json.dumps(value, indent=1, sort_keys=True) + "\n", flush=flush)
 
 
 def mode_of(path: str) -> int:
-    """Return the mode of a file to be replaced, such as settings a person may share; private where there is none."""
+    """Return the mode of a file that is to be replaced; private if it does not exist."""
     try:
         return os.stat(path).st_mode & 0o777
     except FileNotFoundError:
         return PRIVATE
 
 
-_WAYS: Final = ("mode=ro", "mode=ro&vfs=unix-none", "immutable=1")
+_OPEN_OPTIONS: Final = ("mode=ro", "mode=ro&vfs=unix-none", "immutable=1")
 _OWN_INDEX: Final = "unix-none"
 
 
@@ -67,27 +67,27 @@ def open_to_read(path: str, timeout_s: float = 15.0) -> sqlite3.Connection:
     import sqlite3
 
     # SQLite's errors if it cannot create the log or its index.
-    unmade = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL)
-    for way in _WAYS[:-1]:
+    cannot_create = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL)
+    for options in _OPEN_OPTIONS[:-1]:
         try:
-            return _open(path, way, timeout_s)
+            return _open(path, options, timeout_s)
         except sqlite3.OperationalError as problem:
-            if problem.sqlite_errorcode & 0xFF not in unmade:
+            if problem.sqlite_errorcode & 0xFF not in cannot_create:
                 raise
-    return _open(path, _WAYS[-1], timeout_s)
+    return _open(path, _OPEN_OPTIONS[-1], timeout_s)
 
 
-def _open(path: str, way: str, timeout_s: float) -> sqlite3.Connection:
+def _open(path: str, options: str, timeout_s: float) -> sqlite3.Connection:
     import sqlite3
     from urllib.parse import quote
 
     database = sqlite3.connect(
-        f"file:{quote(path)}?{way}", uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
+        f"file:{quote(path)}?{options}", uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
     )
     try:
-        if _OWN_INDEX in way:
+        if _OWN_INDEX in options:
             database.execute("PRAGMA locking_mode=EXCLUSIVE")
-        database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()  # nothing is opened before it is read
+        database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()  # connect alone opens nothing
     except BaseException:
         database.close()
         raise

@@ -1,6 +1,6 @@
-"""Keys of model providers, and logins: from the environment, the system's keyring, or a file only the user can read.
+"""Keys of model providers and logins: from the environment, the system's keyring, or a private file.
 
-A key is never part of settings, logs, events or child processes' environments.
+A key is never part of settings, logs, events or the environments of child processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SERVICE: Final = "surehand"
 
 
 def get(provider: str, variables: Iterable[str]) -> tuple[str, str] | None:
-    """Return (key, where it came from: one of `variables`, or where it is kept), or None when there is none."""
+    """Return a key and its source (one of `variables`, or where it is stored), or None."""
     for variable in variables:
         if key := os.environ.get(variable, "").strip():
             return key, variable
@@ -28,7 +28,7 @@ def get(provider: str, variables: Iterable[str]) -> tuple[str, str] | None:
 
 
 def put(provider: str, key: str) -> str:
-    """Keep a key and return where: the keyring where there is one, otherwise the private file."""
+    """Store a key in the keyring if there is one, else in the private file, and return which."""
     key = key.strip()
     if not key or any(character.isspace() or not character.isprintable() for character in key):
         raise StateError("a key is one word of printable characters; nothing was stored")
@@ -36,54 +36,54 @@ def put(provider: str, key: str) -> str:
 
 
 def remove(provider: str) -> list[str]:
-    """Forget a key everywhere it is kept, and return where it was; variables are the user's to unset."""
-    gone: list[str] = []
+    """Delete a key wherever it is stored, and return where it was; environment variables are not changed."""
+    removed: list[str] = []
     if (ring := _keyring()) is not None and ring.get_password(_SERVICE, provider):
         ring.delete_password(_SERVICE, provider)
-        gone.append("keyring")
-    with _alone():
-        kept = _file()
-        if kept.pop(provider, None):
-            _write(kept)
-            gone.append(path())
-    return gone
+        removed.append("keyring")
+    with _locked_file():
+        stored = _read_file()
+        if stored.pop(provider, None):
+            _write_file(stored)
+            removed.append(path())
+    return removed
 
 
 def load_secret(name: str) -> str | None:
-    """Return a secret that is no provider's key (a login), or None."""
+    """Return a stored secret other than a provider's key (a login), or None."""
     found = _find(name)
     return found[0] if found is not None else None
 
 
 def save_secret(name: str, text: str) -> str:
-    """Keep a secret as keys are kept, and return where."""
+    """Store a secret like a key, and return where."""
     if (ring := _keyring()) is not None:
         ring.set_password(_SERVICE, name, text)
         return "keyring"
-    with _alone():
-        _write({**_file(), name: text})
+    with _locked_file():
+        _write_file({**_read_file(), name: text})
     return path()
 
 
 def remove_secret(name: str) -> bool:
-    """Forget a secret; say whether there was one."""
+    """Delete a secret; return whether there was one."""
     return bool(remove(name))
 
 
 def _find(name: str) -> tuple[str, str] | None:
     if (ring := _keyring()) is not None and (key := ring.get_password(_SERVICE, name)):
         return key, "keyring"
-    if key := _file().get(name):
+    if key := _read_file().get(name):
         return key, "private file"
     return None
 
 
 def path() -> str:
-    """Return where keys are kept when there is no keyring."""
+    """Return the path of the private file."""
     return os.path.join(locations.home(), "keys.json")
 
 
-def _file() -> dict[str, str]:
+def _read_file() -> dict[str, str]:
     try:
         descriptor = os.open(path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -94,15 +94,15 @@ def _file() -> dict[str, str]:
         if os.fstat(file.fileno()).st_mode & 0o077:
             raise StateError(f"{path()} can be read by others; run: chmod 600 {path()}")
         try:
-            kept = json.load(file)
+            stored = json.load(file)
         except ValueError:
             raise StateError(f"{path()} is damaged; remove it and set your keys again") from None
-    return cast("dict[str, str]", kept) if isinstance(kept, dict) else {}
+    return cast("dict[str, str]", stored) if isinstance(stored, dict) else {}
 
 
 @contextmanager
-def _alone() -> Generator[None]:
-    """Keep other processes from writing the file between our reading and writing it."""
+def _locked_file() -> Generator[None]:
+    """Lock the file, so that no other process writes it between our reading and writing."""
     descriptor = os.open(locations.private_dir(os.path.dirname(path())), os.O_RDONLY | os.O_CLOEXEC)
     try:
         flock(descriptor, LOCK_EX)
@@ -111,13 +111,13 @@ def _alone() -> Generator[None]:
         os.close(descriptor)
 
 
-def _write(kept: dict[str, str]) -> None:
+def _write_file(stored: dict[str, str]) -> None:
     locations.private_dir(os.path.dirname(path()))
-    write_private_json(path(), kept)
+    write_private_json(path(), stored)
 
 
 def _keyring() -> Any:
-    """Return the keyring module when it is installed and has a real back end."""
+    """Return the keyring module if it is installed and has a real backend."""
     try:
         import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
         from keyring.backends import fail, null  # pyright: ignore

@@ -1,9 +1,9 @@
-"""Local RPC: private sockets by which a user's processes reach each other's sessions, with requests and streams.
+"""Local RPC: private sockets through which a user's processes send requests to each other's sessions and follow them.
 
-Every session that keeps state listens on a socket in a folder that only its user can open; commands in the sandbox do
-not see that folder. A thread serves the sockets of all sessions of a process, so that neither a slow peer nor a busy
-event loop holds the other up. Who follows all sessions listens in the same folder, and sessions that start connect to
-it: not even the shortest is missed. What is said on the sockets is described in docs/events.md.
+Each session with state listens on a socket in a folder that only its user can open and that is hidden from sandboxed
+commands. One thread serves the sockets of all sessions of a process, so that a slow peer does not block the application
+and a busy event loop does not block peers. A follower of all sessions listens in the same folder, and new sessions
+connect to it, so that it misses none. The protocol is described in docs/events.md.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from typing import Any, Final, cast
 from surehand.state import locations
 
 PROTOCOL: Final = 1
-"""Raised when a field or a word of the protocol changes its meaning or goes; what is added does not raise it."""
+"""Incremented if a field or value of the protocol changes its meaning or is removed, not for additions."""
 LINE_LIMIT: Final = 16 * 1024 * 1024
 ANSWER_S: Final = 20.0
-"""How long an answer may take unless the request says otherwise: ending a command takes a while."""
+"""Default timeout of a request: ending a command takes a while."""
 ANSWER_MOST_S: Final = 3600.0
-"""The most a request may say: trying a command on a copy takes as long as the command."""
+"""Maximum timeout of a request: a dry run takes as long as the command."""
 BACKLOG_BYTES: Final = 4 * 1024 * 1024
-"""What is kept for a peer that does not read; anything further is lost to it, and counted."""
+"""Send buffer of a peer that does not read; further lines are dropped and counted."""
 _DRAIN_S: Final = 0.5
 _FOLLOWER: Final = "follower-"
 _ANSWERING: Final = "-answers-"
-"""In the name of a follower that answers questions, so that a session knows before its first call."""
+"""Part of the name of a follower that answers questions, so that a session knows before its first call."""
 _ENDING: Final = ".sock"
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _numbers = itertools.count(1)
 
 Handler = Callable[["Connection", dict[str, Any]], None]
-"""Gets a peer's request, in the thread that serves; must not block."""
+"""Handles a peer's request in the serving thread; must not block."""
 
 
 # -- the sockets -------------------------------------------------------------------------------------------------------
 
 
 def folder() -> str:
-    """Return where the sockets are."""
+    """Return the folder of the sockets."""
     return os.path.join(locations.home(), "channels")
 
 
 def session_sockets() -> list[str]:
-    """Return the names of the sockets on which sessions listen; the ones of dead processes may be among them."""
+    """Return the names of the sockets of sessions, possibly including those of dead processes."""
     return [name for name in _sockets() if not name.startswith(_FOLLOWER)]
 
 
 def follower_sockets() -> list[str]:
-    """Return the names of the sockets on which somebody waits for sessions to start."""
+    """Return the names of the sockets of followers."""
     return [name for name in _sockets() if name.startswith(_FOLLOWER)]
 
 
@@ -69,12 +69,12 @@ def _sockets() -> list[str]:
 
 
 def listen(name: str) -> tuple[str, socket.socket]:
-    """Return the name of a new socket and the socket, listening; raise OSError where none can be made."""
-    _own_folder()
+    """Create a listening socket in the folder; return its name and the socket."""
+    _create_folder()
     name = f"{name[:60]}-{next(_numbers)}{_ENDING}"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short(folder()) as place:
+        with _short_path(folder()) as place:
             listening.bind(f"{place}/{name}")
         listening.listen(128)
         listening.setblocking(False)
@@ -85,21 +85,21 @@ def listen(name: str) -> tuple[str, socket.socket]:
 
 
 def follower_name(*, answers: bool = False) -> str:
-    """Return a name for the socket of one who follows all sessions, and perhaps answers their questions."""
+    """Return a name for the socket of a follower, which may also answer questions."""
     return f"{_FOLLOWER}{os.getpid()}-{os.urandom(4).hex()}{_ANSWERING if answers else ''}"
 
 
 def is_answering(follower: str) -> bool:
-    """Say whether the follower of that name answers questions."""
+    """Whether the follower with this name answers questions."""
     return _ANSWERING in follower
 
 
 def connect(name: str, wait_s: float = ANSWER_S) -> socket.socket | None:
-    """Return a connection to a socket of the folder; None, and the name taken away, where nobody listens any more."""
+    """Connect to a socket of the folder; None if that fails. A socket on which nobody listens is removed."""
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connecting.settimeout(wait_s)
     try:
-        with _short(folder()) as place:
+        with _short_path(folder()) as place:
             connecting.connect(f"{place}/{name}")
         return connecting
     except ConnectionRefusedError:
@@ -111,7 +111,7 @@ def connect(name: str, wait_s: float = ANSWER_S) -> socket.socket | None:
 
 
 def remove(name: str) -> None:
-    """Take a socket's name away."""
+    """Remove a socket from the folder."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder(), name))
 
@@ -119,19 +119,19 @@ def remove(name: str) -> None:
 def clear_stale() -> None:
     """Remove the sockets of processes that were killed.
 
-    Only those whose process is not seen here are tried: it may run in another container with the same home.
+    A process that is not visible here may run in another container with the same home, so its socket is tried first.
     """
     for name in _sockets():
-        if (process := _process_of(name)) and not _runs(process) and (stale := connect(name, 0)) is not None:
+        if (process := _pid_of(name)) and not _is_running(process) and (stale := connect(name, 0)) is not None:
             stale.close()
 
 
-def _process_of(name: str) -> int:
+def _pid_of(name: str) -> int:
     number = name.removeprefix(_FOLLOWER).split("-", 1)[0]
     return int(number) if number.isdigit() else 0
 
 
-def _runs(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -141,8 +141,8 @@ def _runs(process: int) -> bool:
     return True
 
 
-def _own_folder() -> None:
-    """Make the folder; refuse one that is another user's, and close one that others can look into."""
+def _create_folder() -> None:
+    """Create the folder; raise PermissionError if it is another user's, and fix its mode if others can open it."""
     path = locations.private_dir(folder())
     status = os.lstat(path)
     if status.st_uid != os.geteuid():
@@ -152,8 +152,8 @@ def _own_folder() -> None:
 
 
 @contextlib.contextmanager
-def _short(path: str) -> Generator[str]:
-    """Give a folder a name that fits into the hundred bytes a socket's address may have."""
+def _short_path(path: str) -> Generator[str]:
+    """Yield a short path of a folder, since the path of a socket is limited to about a hundred bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}" if os.path.isdir("/proc/self/fd") else path
@@ -162,7 +162,7 @@ def _short(path: str) -> Generator[str]:
 
 
 def peer_is_user(peer: socket.socket) -> bool:
-    """Whether the process at the other end is of this user, or root's; the folder's mode is the first wall."""
+    """Whether the peer process belongs to this user or root. The mode of the folder already keeps others out."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -170,21 +170,21 @@ def peer_is_user(peer: socket.socket) -> bool:
 
 
 def encode_line(data: Mapping[str, Any]) -> bytes:
-    """Return data as one line of JSON."""
+    """Encode data as one line of JSON."""
     return _ENCODER.encode(data).encode("utf-8", "replace") + b"\n"
 
 
-# -- asking ------------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 def ask(name: str, request: Mapping[str, Any], wait_s: float = ANSWER_S) -> dict[str, Any] | None:
-    """Return the answer to one request; None where nobody answers in time."""
-    if (asking := connect(name, wait_s)) is None:
+    """Send one request and return the answer; None if there is none in time."""
+    if (peer := connect(name, wait_s)) is None:
         return None
-    with asking:
+    with peer:
         try:
-            asking.sendall(encode_line({"v": PROTOCOL, "wait_s": wait_s, **request}))
-            with asking.makefile("rb") as answer:
+            peer.sendall(encode_line({"v": PROTOCOL, "wait_s": wait_s, **request}))
+            with peer.makefile("rb") as answer:
                 found: Any = json.loads(answer.readline(LINE_LIMIT))
         except (OSError, ValueError):
             return None
@@ -195,7 +195,7 @@ def ask(name: str, request: Mapping[str, Any], wait_s: float = ANSWER_S) -> dict
 
 
 class Connection(asyncio.Protocol):
-    """One peer of a session, seen from the serving thread."""
+    """A connection of a session to a peer, used in the serving thread."""
 
     def __init__(self, handle: Handler, closed: Callable[[Connection], None]) -> None:
         self._handle = handle
@@ -203,16 +203,16 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self.lost = 0
-        """Lines the peer did not get since the last one it got."""
+        """Lines dropped since the last one that was sent."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Turn away other users."""
+        """Close the connection if the peer is another user."""
         self._transport = cast("asyncio.Transport", transport)
         if not peer_is_user(transport.get_extra_info("socket")):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Hand over every whole line; a peer that sends no JSON, or a line without an end, is cut off."""
+        """Handle each complete line; close the connection if a line is too long or no JSON object."""
         *lines, self._received = (self._received + data).split(b"\n")
         if len(self._received) > LINE_LIMIT:
             return self.close()
@@ -227,37 +227,37 @@ class Connection(asyncio.Protocol):
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the peer."""
+        """Report that the connection is closed."""
         self._transport = None
         self._closed(self)
 
     def has_room(self) -> bool:
-        """Whether a line sent now is kept for the peer."""
+        """Whether the send buffer has room for a line."""
         return self._transport is not None and self._transport.get_write_buffer_size() < BACKLOG_BYTES
 
     def send(self, line: bytes) -> None:
-        """Send a line whatever waits already; one to a peer that has left goes nowhere, without a word."""
+        """Send a line regardless of the buffer; does nothing if the connection is closed."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(line)
 
     def answer(self, data: Mapping[str, Any]) -> None:
-        """Send the answer to the only request of a connection, and end it."""
+        """Send the answer to the only request of a connection, and close it."""
         self.send(encode_line({"v": PROTOCOL, **data}))
         self.close()
 
     def close(self) -> None:
-        """End the connection once what was sent has gone out."""
+        """Close the connection after the buffer is sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class LocalServer:
-    """A session's socket, and everyone connected to it. Its handler runs in the serving thread."""
+    """A session's socket with its connections. The handler runs in the serving thread."""
 
     def __init__(self, name: str, handle: Handler, left: Callable[[Connection], None]) -> None:
         self._handle, self._left = handle, left
@@ -265,8 +265,8 @@ class LocalServer:
         self._connections: set[Connection] = set()
         self.loop = _acquire()
         self._server: asyncio.Server | None = None
-        self._alone = asyncio.Event()
-        self._alone.set()
+        self._no_connections = asyncio.Event()
+        self._no_connections.set()
         self._started = asyncio.run_coroutine_threadsafe(self._start(listening), self.loop)
 
     async def _start(self, listening: socket.socket) -> None:
@@ -275,24 +275,24 @@ class LocalServer:
     def _connection(self) -> Connection:
         made = Connection(self._handle, self._forget)
         self._connections.add(made)
-        self._alone.clear()
+        self._no_connections.clear()
         return made
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._left(connection)
         if not self._connections:
-            self._alone.set()
+            self._no_connections.set()
 
     async def connect(self, name: str) -> Connection | None:
-        """Connect to one who waits for sessions; runs in the serving thread."""
-        if (peer := connect(name, 0)) is None:  # one that hangs must not hang others
+        """Connect to a follower; runs in the serving thread."""
+        if (peer := connect(name, 0)) is None:  # without waiting, as this thread serves other sessions too
             return None
         _, made = await self.loop.create_unix_connection(self._connection, sock=peer)
         return made
 
     async def close(self, last: Callable[[], None]) -> None:
-        """Listen no more, say the last words, and wait a moment for them to go out."""
+        """Stop listening, call `last` to send final lines, and wait a moment until they are sent."""
         remove(self.name)
         try:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(last), self.loop))
@@ -308,42 +308,42 @@ class LocalServer:
             connection.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
-                await self._alone.wait()
+                await self._no_connections.wait()
         for connection in list(self._connections):
             connection.abort()
 
 
-# One thread serves the sockets of all sessions of the process; it lives as long as the first to the last of them.
+# One thread serves the sockets of all sessions of the process, from the first that opens to the last that closes.
 _lock = threading.Lock()
-_users = 0
+_server_count = 0
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 
 
 def _acquire() -> asyncio.AbstractEventLoop:
-    global _users, _loop, _thread
+    global _server_count, _loop, _thread
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(target=_serve, args=(_loop,), name="surehand-channels", daemon=True)
             _thread.start()
-        _users += 1
+        _server_count += 1
         return _loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
-        loop.run_until_complete(asyncio.sleep(0))  # transports that were aborted close their sockets in one turn
+        loop.run_until_complete(asyncio.sleep(0))  # aborted transports close their sockets in the next iteration
     finally:
         loop.close()
 
 
 def _release() -> None:
-    global _users, _loop, _thread
+    global _server_count, _loop, _thread
     with _lock:
-        _users -= 1
-        if _users or _loop is None or _thread is None:
+        _server_count -= 1
+        if _server_count or _loop is None or _thread is None:
             return
         ending, thread, _loop, _thread = _loop, _thread, None, None
     ending.call_soon_threadsafe(ending.stop)
@@ -351,9 +351,9 @@ def _release() -> None:
 
 
 def _forget_thread() -> None:
-    """Threads do not come along into a forked child: sessions opened there start their own."""
-    global _users, _loop, _thread, _lock
-    _users, _loop, _thread, _lock = 0, None, None, threading.Lock()
+    """Reset the state in a forked child, which does not inherit the thread."""
+    global _server_count, _loop, _thread, _lock
+    _server_count, _loop, _thread, _lock = 0, None, None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_thread)
@@ -365,10 +365,10 @@ def run_in(
     peer: Connection,
     wait_s: float = ANSWER_S,
 ) -> None:
-    """Have a session's own loop work out an answer, and send it from the serving thread."""
+    """Run `work` in a session's own loop, and send its result to the peer from the serving thread."""
     serving = asyncio.get_running_loop()
 
-    async def work_in_time() -> Mapping[str, Any]:
+    async def work_with_timeout() -> Mapping[str, Any]:
         async with asyncio.timeout(wait_s):
             return await work()
 
@@ -379,16 +379,16 @@ def run_in(
             serving.call_soon_threadsafe(peer.answer, said)
 
     try:
-        asyncio.run_coroutine_threadsafe(work_in_time(), loop).add_done_callback(send)
+        asyncio.run_coroutine_threadsafe(work_with_timeout(), loop).add_done_callback(send)
     except RuntimeError:
         peer.answer({"error": "the session is ending", "hint": ""})
 
 
-# -- following every session of this user: those that run now, and those that start meanwhile --------------------------
+# -- following all sessions of the user: those that run now, and those that start later --------------------------------
 
 
 _WAITING: Final = 10_000
-"""Lines that may wait for the one who follows; beyond that the sessions keep theirs, and count what they lose."""
+"""Lines queued for the reader of a follower; beyond that the sessions buffer theirs, then drop and count them."""
 
 
 class _Follower:
@@ -399,7 +399,7 @@ class _Follower:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> tuple[str, asyncio.Server]:
-        """Listen for sessions that start, then look for those that run: in this order none is missed."""
+        """Listen for new sessions, then connect to the running ones: in this order none is missed."""
         clear_stale()
         name, listening = listen(follower_name(answers=self._answers))
         server = await asyncio.start_unix_server(self._accept, sock=listening, limit=LINE_LIMIT)
@@ -413,7 +413,7 @@ class _Follower:
         task.add_done_callback(self._tasks.discard)
 
     async def read(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield events for ever."""
+        """Yield events forever."""
         while True:
             yield await self.lines.get()
 
@@ -447,7 +447,7 @@ class _Follower:
                 event = cast("dict[str, Any]", found)
                 if hello is None:
                     if event.get("kind") != "hello" or str(event.get("channel")) in self._channels:
-                        return  # no session, or one that was met twice while it started
+                        return  # not a session, or one that was reached both ways while it started
                     hello = event
                     self._channels.add(str(hello["channel"]))
                 closed = closed or (event["kind"] == "session_closed" and event["session_id"] == hello["session_id"])
@@ -459,7 +459,7 @@ class _Follower:
             if hello is not None:
                 self._channels.discard(str(hello["channel"]))
         if hello is not None and not closed:
-            # It was killed, or could not say its last words: what it left is taken away.
+            # It was killed, or ended without sending `session_closed`.
             remove(str(hello["channel"]))
             lost = {"kind": "session_lost", "at": time.time(), "session_id": hello["session_id"], "pid": hello["pid"]}
             await self.lines.put(lost)
@@ -467,12 +467,12 @@ class _Follower:
 
 @contextlib.asynccontextmanager
 async def follow_sessions(*, answers: bool = False) -> AsyncGenerator[AsyncIterator[dict[str, Any]]]:
-    """Give what happens in every session of the user, from the moment of entering on.
+    """Yield the events of all sessions of the user from now on.
 
-    With `answers` the sessions know that somebody is here who answers questions: those that have nobody else to ask
-    wait for an answer instead of taking that for a no.
+    With `answers` the sessions are told that this follower answers questions: those without another approver then wait
+    for its answer instead of denying.
 
-    The first line of a session is its `hello`. A session that ended without a word of its own gets `session_lost`.
+    The first line of a session is its `hello`. If a session ends without `session_closed`, a `session_lost` is yielded.
     """
     follower = _Follower(answers)
     name, server = await follower.start()
@@ -485,7 +485,7 @@ async def follow_sessions(*, answers: bool = False) -> AsyncGenerator[AsyncItera
 
 
 def running_sessions() -> list[dict[str, Any]]:
-    """Return the description of every session that runs now."""
+    """Return the descriptions of all running sessions."""
     clear_stale()
     found = (ask(name, {"want": "session"}) for name in session_sockets())
     return [facts for facts in found if facts is not None and "error" not in facts]

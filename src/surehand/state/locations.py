@@ -1,7 +1,7 @@
-"""Locations of what Surehand keeps: never inside the workspace. `SUREHAND_HOME` moves state, settings and trust alike.
+"""Locations of state, settings and trust: never inside the workspace. `SUREHAND_HOME` moves all of them.
 
-Only absolute paths count. Rules and trust are kept there: a relative path would name another directory in every
-folder, and whoever filled that folder could bring rules of their own.
+Only absolute paths are accepted: a relative one would depend on the current directory, whose author could then supply
+rules and trust of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from surehand.state.files import write_private
 
 
 def _own(path: str) -> str:
-    """Return a path below the user's home folder, also where HOME says nothing."""
+    """Return a path below the user's home folder, which is looked up if HOME is not set."""
     folder = os.environ.get("HOME", "")
     if not os.path.isabs(folder):
         import pwd
@@ -34,7 +34,7 @@ def _own(path: str) -> str:
 
 
 def _xdg(variable: str, otherwise: str) -> str:
-    """Return a base folder of the desktop's standard, which wants relative ones ignored."""
+    """Return a base folder by the XDG specification, which says to ignore relative paths."""
     chosen = os.environ.get(variable, "")
     return chosen if os.path.isabs(chosen) else _own(otherwise)
 
@@ -59,21 +59,21 @@ def _absolute(chosen: str) -> str:
 
 
 def user_settings() -> str:
-    """Return the user's settings file (it need not exist)."""
+    """Return the path of the user's settings file, which may not exist."""
     if os.environ.get("SUREHAND_HOME") or sys.platform == "darwin":
         return os.path.join(home(), "config.toml")
     return os.path.join(_xdg("XDG_CONFIG_HOME", ".config"), "surehand", "config.toml")
 
 
 def workspace_state(workspace: str) -> str:
-    """Return the folder that holds the state of one workspace, keyed by its real path."""
+    """Return the state folder of a workspace, named by a digest of its real path."""
     real = os.path.realpath(workspace)
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     return os.path.join(home(), "workspaces", f"{os.path.basename(real) or 'root'}-{digest}")
 
 
 def server_cache(workspace: str) -> str:
-    """Make and return the folder in which servers that a workspace names keep what they fetch."""
+    """Create and return the cache folder of the MCP servers that a workspace configures."""
     real = os.path.realpath(workspace)
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     folder = os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "servers", digest)
@@ -81,47 +81,47 @@ def server_cache(workspace: str) -> str:
 
 
 def batch_folder(results: str) -> str:
-    """Return the folder in which the tasks of the batch that writes `results` have their workspaces.
+    """Return the folder for the workspaces of a batch's tasks; the batch writes to `results`.
 
-    Not beside the other state, which commands never see.
+    It is outside the other state, which is hidden from commands.
     """
     digest = hashlib.sha256(os.fsencode(os.path.realpath(results))).hexdigest()[:16]
     return os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "batches", digest)
 
 
 def nodes_folder() -> str:
-    """Return the folder in which nodes of a cluster that run on this machine have their workspaces."""
+    """Return the folder for the workspaces of cluster nodes on this machine."""
     return os.path.join(_xdg("XDG_CACHE_HOME", ".cache"), "surehand", "nodes")
 
 
 def private_dir(path: str) -> str:
-    """Make a folder only the user can read, parents included, and return its path."""
+    """Create a folder that only the user can read, with its parents, and return its path."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     return path
 
 
 def has_settings(workspace: str) -> bool:
-    """Say whether anything may set a setting here: a file, or a variable of the environment."""
+    """Whether any settings may exist for a workspace: a file, or an environment variable."""
     files = (user_settings(), os.path.join(workspace, "surehand.toml"), os.path.join(workspace, ".surehand"))
     named = any(name.startswith("SUREHAND_") and name != "SUREHAND_HOME" for name in os.environ)
     return named or any(os.path.lexists(path) for path in files)
 
 
-# Which workspaces have state here: the state folder of each names the folder it is about.
+# Which workspaces have state: each state folder records the path of its workspace.
 
 _FILE: Final = "workspace"
 
 
 @frozen
 class Workspace:
-    """A folder that was worked in, and where its state is."""
+    """A workspace and its state folder."""
 
     path: str
     state_dir: str
 
 
 def note_workspace(state_dir: str, workspace: str) -> None:
-    """Write down which folder a state folder is about; its name holds only a digest of that."""
+    """Record the path of the workspace in its state folder, whose name contains only a digest of it."""
     path = os.path.join(state_dir, _FILE)
     if os.path.exists(path):
         return
@@ -130,7 +130,7 @@ def note_workspace(state_dir: str, workspace: str) -> None:
 
 
 def known_workspaces() -> list[Workspace]:
-    """Return every workspace of the user that has state, the last used first."""
+    """Return all workspaces that have state, the last used first."""
     folder = os.path.join(home(), "workspaces")
     found: list[tuple[float, Workspace]] = []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -141,6 +141,6 @@ def known_workspaces() -> list[Workspace]:
             used = os.stat(state_dir).st_mtime
         except OSError:
             continue
-        if workspace_state(path) == state_dir:  # the record of a folder that was moved names another
+        if workspace_state(path) == state_dir:  # otherwise the state folder was moved
             found.append((used, Workspace(path, state_dir)))
     return [each for _, each in sorted(found, key=lambda pair: pair[0], reverse=True)]

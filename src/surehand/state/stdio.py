@@ -1,6 +1,6 @@
-"""Stdio of this process: reserved for a protocol, so that nothing else prints there; and the terminal's echo.
+"""Stdio of this process: reserving it for a protocol, and switching the terminal's echo.
 
-What handlers and child processes print goes to stderr instead; their stdin is empty.
+While reserved, anything else that this process or its children print goes to stderr, and their stdin is empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 
 def is_stream(descriptor: int) -> bool:
-    """Say whether a descriptor can be waited for: of devices, /dev/null among them, only terminals can."""
+    """Whether an event loop can wait for a descriptor: not for regular files, nor for devices other than terminals."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 

@@ -1,4 +1,4 @@
-"""`Agent`: hand a piece of work to a sub-agent, which has its own session and never more rights than its parent."""
+"""`Agent`: delegate work to a sub-agent, which has a session of its own and at most the rights of its parent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S: Final = 3600.0
 
 
 class AgentArgs(Args):
-    """A piece of work for a sub-agent."""
+    """The work for a sub-agent."""
 
     prompt: str = Field(min_length=1, description="The task prompt for the sub-agent")
     description: str = Field(default="", description="Task description for tracking", json_schema_extra=hide_default)
@@ -95,7 +95,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         effects=_effects,
         check=_check,
         requires_permission=False,
-        concurrency_safe=lambda args, ctx: True,  # every call is: each works in a session of its own
+        concurrency_safe=lambda args, ctx: True,  # each call has a session of its own
         search_hint="sub-agent delegate task worktree background parallel",
         timeout_s=TIMEOUT_S,
         examples=({"prompt": "Find every place that parses dates and list them with file and line."},),

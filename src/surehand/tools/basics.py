@@ -1,4 +1,4 @@
-"""The basics: five small tools every session has: the time, an echo, the directory, a listing, a plain file."""
+"""The basics, five small tools of every session: the time, an echo, the current directory, a listing, a plain file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _now(args: NoArgs, ctx: ToolContext) -> ToolResult:
 
 
 class EchoArgs(Args):
-    """What to say back."""
+    """What to echo."""
 
     text: str = Field(description="The text to return unchanged")
 
@@ -107,7 +107,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def _entries(fd: int, depth: int, prefix: str = "") -> Iterator[dict[str, Any]]:
-    """Yield what is in the folder `fd`, by name; folders below are opened from here and never through a link."""
+    """Yield the entries of the folder `fd` by name; subfolders are opened relative to it and never through a link."""
     with os.scandir(fd) as found:
         names = sorted(entry.name for entry in found)
     for name in names:
@@ -122,7 +122,7 @@ def _entries(fd: int, depth: int, prefix: str = "") -> Iterator[dict[str, Any]]:
 def _below(fd: int, name: str, depth: int, prefix: str) -> Iterator[dict[str, Any]]:
     try:
         below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-    except OSError:  # unreadable, or gone since it was listed: its own line says that it was there
+    except OSError:  # unreadable, or deleted since it was listed; its own line is listed all the same
         return
     try:
         yield from _entries(below, depth, prefix)
@@ -154,12 +154,12 @@ def _entry(fd: int, name: str, prefix: str) -> dict[str, Any] | None:
 
 
 def _decodable(name: str) -> str:
-    """Return a name that any reader of JSON can take; bytes that are no UTF-8 are shown as `\\xff`."""
+    """Return a name that is valid in JSON; bytes that are not UTF-8 are shown as `\\xff`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _visible(name: str) -> str:
-    """Return a name on one line: a newline in it must not look like another entry."""
+    """Return a name on one line, since a newline in it would look like another entry."""
     return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
 
 
@@ -198,7 +198,7 @@ def _read_file(args: ReadFileArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _text(content: bytes, path: str) -> str:
-    """Return the text of a file in whatever encoding; raise ToolFailure for one that is no text."""
+    """Decode a text file in any encoding; raise ToolFailure if it is not text."""
     from surehand.files.lines import decode_text  # lazy: lines, 15 ms
     from surehand.files.sniff import HEAD_BYTES, sniff, wide_encoding  # lazy: sniff, 9 ms
 

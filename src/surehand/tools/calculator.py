@@ -1,7 +1,7 @@
 """The sample module `calculator`: arithmetic on a small parser of its own.
 
-Nothing is ever evaluated as code, and nothing can exhaust the machine: the length of an expression, its nesting and
-the size of every integer are bounded before any work is done.
+Nothing is evaluated as Python code, and resources are bounded: the length of an expression, its nesting and the size of
+each integer are checked before computing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CalculationError(Exception):
 
 
 def calculate(expression: str) -> Number:
-    """Return the value of an arithmetic expression; raise CalculationError."""
+    """Evaluate an arithmetic expression; raise CalculationError."""
     if len(expression) > LENGTH_LIMIT:
         raise CalculationError(f"the expression has {len(expression):,} characters; at most {LENGTH_LIMIT:,}")
     try:
@@ -48,7 +48,7 @@ def calculate(expression: str) -> Number:
 
 
 def format_number(value: Number, precision: int) -> str:
-    """Return a number with exactly `precision` decimals; integers keep every digit."""
+    """Format a number with exactly `precision` decimals; integers keep every digit."""
     if isinstance(value, int):
         return f"{value}.{'0' * precision}" if precision else str(value)
     text = f"{value:.{precision}f}"
@@ -56,7 +56,7 @@ def format_number(value: Number, precision: int) -> str:
 
 
 def _check_bounds(value: Any) -> Number:
-    """Return a result that is a real number of reasonable size."""
+    """Return a result; raise CalculationError unless it is a real number of reasonable size."""
     if isinstance(value, complex):
         raise CalculationError("the result is not a real number")
     if isinstance(value, int):
@@ -69,7 +69,7 @@ def _check_bounds(value: Any) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Any:
-    # Judged before it is computed: 9**9**9 would fill the memory long before anyone could look at its size.
+    # Checked before it is computed: 9**9**9 would fill the memory.
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > INTEGER_BITS * 2:
         if base in (0, 1, -1):
             return base ** (exponent % 2 + 2 if exponent > 0 else exponent % 2 - 2)
@@ -100,7 +100,7 @@ def _whole(function: Callable[..., int]) -> Callable[..., int]:
 
 CONSTANTS: Final[dict[str, float]] = {"pi": math.pi, "e": math.e, "tau": math.tau}
 
-# name → function, fewest and most arguments.
+# name → function, minimum and maximum number of arguments.
 FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int, int]]] = {
     **{name: (getattr(math, name), 1, 1) for name in (
         "sqrt", "cbrt", "exp", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",

@@ -34,7 +34,7 @@ class GitignoreArgs(Args):
 def _effects(args: GitignoreArgs, ctx: ToolContext) -> Sequence[Effect]:
     if args.action == "add":
         return [WritePath(_file(args, ctx))]
-    # The rules are read, not what they speak of: whether `.env` is ignored is a fair question.
+    # A check reads the rules, not the file they apply to: asking whether `.env` is ignored is harmless.
     return [ReadPath(os.path.join(os.path.dirname(_resolve_asked(args, ctx)), ".gitignore"))]
 
 
@@ -52,7 +52,7 @@ def _file(args: GitignoreArgs, ctx: ToolContext) -> str:
 
 
 def _resolve_asked(args: GitignoreArgs, ctx: ToolContext) -> str:
-    """Return the path a check is about, absolute and without `..`."""
+    """Return the path to check, absolute and without `..`."""
     return os.path.normpath(os.path.join(ctx.resolve(args.dir), args.path or ""))
 
 
@@ -117,7 +117,7 @@ def _add(args: GitignoreArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _checks(args: GitignoreArgs) -> tuple[Check, ...]:
-    """The layers of an edit that apply: lines are added at the end, so the file need not have been read."""
+    """The checks of an edit that apply: lines are appended, so the file need not have been read."""
     return (
         Check(2, path_permitted),
         Check(5, _folder_exists),
@@ -133,7 +133,7 @@ def _folder_exists(write: FileWrite) -> Problem | None:
 
 
 def _appending(patterns: Sequence[str]) -> Any:
-    """Return the check that works out the new bytes: the file's own line ends, and one before a last open line."""
+    """Return the check that computes the new bytes: with the file's line ends, and after an unterminated last line."""
 
     def append(write: FileWrite) -> Problem | None:
         if write.encoding.unit > 1:
@@ -152,7 +152,7 @@ def _appending(patterns: Sequence[str]) -> Any:
 
 
 def _missing(data: bytes, patterns: Sequence[str]) -> list[str]:
-    """Return the patterns that are no line of the file yet, each once."""
+    """Return the distinct patterns that the file does not contain yet."""
     there = {parse_line(line) for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")}
     return [each for each in dict.fromkeys(patterns) if parse_line(os.fsencode(each)) not in there]
 

@@ -1,4 +1,4 @@
-"""Tools made at run time: kept with all their versions, run as Python in a sandboxed process of their own."""
+"""Tools made at run time: stored with their versions, and run as Python in a sandboxed process of their own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TIMEOUT_S: Final = 60.0
 RESULT_LIMIT: Final = 2 * 1024 * 1024
 PRINTED_LIMIT: Final = 20_000
 
-# The other side: results go out on a descriptor of their own, so that what the tool prints cannot be taken for one.
+# Runs in the child. The result has a descriptor of its own, so that output of the tool cannot be mistaken for it.
 _RUNNER: Final = """\
 import asyncio, inspect, json, os, sys, traceback
 answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -63,7 +63,7 @@ answer.close()
 
 @frozen
 class Version:
-    """One version of a made tool: everything that defines it."""
+    """One version of a made tool: its complete definition."""
 
     number: int
     description: str
@@ -81,19 +81,19 @@ class Version:
 
 @frozen
 class Made:
-    """A made tool with its versions; `current` is the one in use, 0 when it was removed."""
+    """A made tool with its versions; `current` is the number of the one in use, 0 if the tool was removed."""
 
     name: str
     current: int
     versions: tuple[Version, ...]
 
     def version(self, number: int | None = None) -> Version | None:
-        """Return the version in force; None where there is none."""
+        """Return a version, by default the current one; None if there is none."""
         wanted = self.current if number is None else number
         return next((each for each in self.versions if each.number == wanted), None)
 
     def grown(self, version: Version) -> Made:
-        """Return the tool with one more version, in use from now on; the oldest ones are let go."""
+        """Return the tool with one more version as the current one; the oldest versions are dropped."""
         return replace_values(self, current=version.number, versions=(*self.versions, version)[-VERSIONS_KEPT:])
 
     @property
@@ -103,7 +103,7 @@ class Made:
 
 
 class Workshop:
-    """The made tools of one workspace, on disk where the session keeps state, and the sandbox they run in."""
+    """The made tools of a workspace (saved if the session keeps state), and the sandbox they run in."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -114,7 +114,7 @@ class Workshop:
             self._made = {made.name: made for made in kept_in(self._folder)}
 
     def get(self, name: str) -> Made | None:
-        """Return a made tool by its name."""
+        """Return a made tool by name."""
         return self._made.get(name)
 
     def all(self) -> list[Made]:
@@ -122,7 +122,7 @@ class Workshop:
         return list(self._made.values())
 
     def keep(self, made: Made) -> None:
-        """Record a tool as it is now; on disk in one step, so that a crash leaves the old or the new."""
+        """Store a tool, on disk atomically."""
         from dataclasses import asdict  # lazy: tools are listed far more often than made
 
         self._made[made.name] = made
@@ -133,7 +133,7 @@ class Workshop:
         write_private_json(path, asdict(made))
 
     async def run(self, version: Version, name: str, args: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        """Run a version of a tool in a process of its own and return its result."""
+        """Run a version of a tool in a process of its own."""
         from surehand.commands.collect_changes import ChangeCollector  # lazy: collect_changes, 40 ms
         from surehand.commands.output import Stream  # lazy: output, 4 ms
         from surehand.commands.session import SHELLS  # lazy: session, 40 ms
@@ -163,12 +163,12 @@ class Workshop:
         return result if change_log or not version.changes_files else _mark_unrecorded(result)
 
     async def close(self) -> None:
-        """End the processes of made tools."""
+        """Close the launchers."""
         for launcher in self._launchers:
             await launcher.close()
 
     async def _reading(self) -> Runner:
-        """Return the launcher under which nothing but a private temp can be written."""
+        """Return the launcher for tools that change nothing: only a private temp directory is writable."""
         from surehand.commands.session import SHELLS  # lazy: session, 40 ms
 
         for launcher in self._launchers[-1:]:
@@ -176,7 +176,9 @@ class Workshop:
                 return launcher
         settings, shells = self._session.settings.sandbox, self._session.keep(SHELLS)
         if settings.mode == "off" or not protocol.available():
-            return await shells.launcher()  # asked about before, see `effects_of`; refused there when it is required
+            return (
+                await shells.launcher()
+            )  # `effects_of` made the policy ask about it; the shells refuse if a sandbox is required
         for private_view in (True, False):
             try:
                 self._launchers.append(await protocol.choose().start(self._profile(private_view, shells)))
@@ -201,7 +203,7 @@ WORKSHOP: Final[Kept[Workshop]] = Kept("made_tools", make=Workshop, close=Worksh
 
 
 def kept_in(folder: str) -> list[Made]:
-    """Return the tools a folder keeps; a record that cannot be read is left out."""
+    """Load the tools saved in a folder; unreadable records are skipped."""
     found: list[Made] = []
     try:
         names = sorted(os.listdir(folder))
@@ -220,7 +222,7 @@ def kept_in(folder: str) -> list[Made]:
 
 
 def register_kept(registry: Registry, state_dir: str) -> list[str]:
-    """Register the tools that were made in a workspace before; the user agreed to each. Returns what was refused."""
+    """Register the saved tools of a workspace, each of which the user approved. Returns the problems."""
     problems: list[str] = []
     for made in kept_in(os.path.join(state_dir, FOLDER)):
         if made.version() is None or made.name in registry:
@@ -233,7 +235,7 @@ def register_kept(registry: Registry, state_dir: str) -> list[str]:
 
 
 def tool_of(made: Made) -> Tool:
-    """Return the version in use as a tool."""
+    """Create a Tool from the current version."""
     version = made.version()
     assert version is not None
 
@@ -261,7 +263,7 @@ def tool_of(made: Made) -> Tool:
 
 
 def effects_of(version: Version, session: Session) -> list[Effect] | None:
-    """Return what a version may do: read what its sandbox lets it read; what one changes nobody knows beforehand."""
+    """Return the effects of a version; None if it may change files, since nobody knows which."""
     if version.changes_files:
         return None
     effects: list[Effect] = [ReadPath(root, recursive=True) for root in session.roots]
@@ -271,7 +273,7 @@ def effects_of(version: Version, session: Session) -> list[Effect] | None:
 
 
 def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> ToolResult:
-    """Return the result with the id to undo its changes; a tool that changed what none may has failed."""
+    """Add the undo id of recorded changes; raise ToolFailure if the tool changed protected paths (restored by now)."""
     if recorded is None:
         return result
     if recorded.put_back:
@@ -287,7 +289,7 @@ def _with_changes(name: str, result: ToolResult, recorded: Recorded | None) -> T
 
 
 def _mark_unrecorded(result: ToolResult) -> ToolResult:
-    """Return a result that says that no way leads back."""
+    """Add a note that the changes cannot be undone."""
     note = "[what this tool changed is not recorded and cannot be undone: nothing on this system writes it down]"
     return replace_values(result, output=f"{result.output}\n{note}".lstrip())
 

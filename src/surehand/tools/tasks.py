@@ -1,6 +1,6 @@
-"""`TaskCreate`, `TaskList`, `TaskUpdate`, and `TaskOutput` and `TaskStop` for what runs: one board for all of it.
+"""`TaskCreate`, `TaskList`, `TaskUpdate`, and `TaskOutput` and `TaskStop` for running tasks: one board for all of them.
 
-Held in memory; kept on disk for later sessions where `[toolset] keep_tasks` says so.
+In memory; saved for later sessions if `[toolset] keep_tasks` is set.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BOARD: Final[Kept[TaskBoard]] = Kept("tasks", make=_board)
 
 
 def _serve_boards(root: Session) -> dict[Session, TaskBoard]:
-    """Let other processes see the boards of a session and its sub-agents, and listen to and stop what runs."""
+    """Let other processes list the tasks of a session and its sub-agents, read their output and stop them."""
     boards: dict[Session, TaskBoard] = {}
 
     async def show(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,10 +104,10 @@ def _load(board: TaskBoard, path: str) -> None:
     except FileNotFoundError:
         return
     except (ValueError, TypeError, AttributeError):
-        os.replace(path, f"{path}.damaged")  # kept for a person to look at; the board starts empty
+        os.replace(path, f"{path}.damaged")  # renamed for a person to inspect; the board starts empty
 
 
-# Models know these tools under the names of other programs; each of them means one thing here.
+# Models use the argument names that similar tools of other programs have.
 _ID_SYNONYMS: Final = {"task_id": "id", "taskId": "id", "bash_id": "id", "shell_id": "id"}
 
 
@@ -120,11 +120,11 @@ class CreateArgs(Args):
 
 
 class NoArgs(Args):
-    """Nothing to say."""
+    """No arguments."""
 
 
 class UpdateArgs(Args):
-    """A move of a to-do."""
+    """A new status for a to-do."""
 
     synonyms: ClassVar[Mapping[str, str]] = _ID_SYNONYMS | {"state": "status"}
     value_synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {
@@ -135,7 +135,7 @@ class UpdateArgs(Args):
 
 
 class WhichArgs(Args):
-    """A task that runs."""
+    """A running task."""
 
     synonyms: ClassVar[Mapping[str, str]] = _ID_SYNONYMS
     id: str = Field(description="Task ID, such as bg_task_1")
@@ -164,7 +164,7 @@ async def _update(args: UpdateArgs, ctx: ToolContext) -> ToolResult:
 
 async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
     board = ctx.session.keep(BOARD)
-    await asyncio.sleep(0)  # a caller that polls in a loop must let the output arrive
+    await asyncio.sleep(0)  # let output arrive even if a caller polls in a loop
     running = board.running(args.id)
     text = running.output().rstrip("\n")
     task = board.get(args.id)
@@ -174,7 +174,7 @@ async def _output(args: WhichArgs, ctx: ToolContext) -> ToolResult:
 
 
 def _why(facts: Mapping[str, Any]) -> str:
-    """Return how it ended where that says more than its status: why it was ended, or its exit code."""
+    """Return the reason or exit code of an ended task if it says more than the status."""
     if reason := facts.get("reason"):
         return f", {reason}" if reason != facts.get("status") or reason == "timeout" else ""
     return f", exit code {code}" if (code := facts.get("exit_code")) else ""

@@ -1,6 +1,7 @@
-"""ToolCreate, ToolUpdate, ToolRemove: an agent makes tools at run time, with the user's consent and a way back.
+"""ToolCreate, ToolUpdate, ToolRemove: tools that an agent defines at run time, with the user's approval and versions.
 
-What is wrong with a definition is said all at once."""
+All faults of a definition are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class Registrar(Protocol):
-    """What the session's selection draws from, as far as tools can be put there."""
+    """The part of the registry that replaces tools."""
 
     def exchange(self, away: Iterable[str], tools: Iterable[Tool]) -> list[Tool]:
-        """Replace tools by others in one step."""
+        """Replace tools by others atomically."""
         ...
 
 
 class ToolCreateArgs(Args):
-    """A tool to make."""
+    """The definition of a new tool."""
 
     name: str = Field(min_length=1, description="The name of the new tool, for example 'count_words'")
     description: str = Field(min_length=1, description="What the tool is for, as a model should read it")
@@ -46,7 +47,7 @@ class ToolCreateArgs(Args):
 
 
 class ToolUpdateArgs(Args):
-    """What to change of a made tool, or which version to go back to."""
+    """Changes to a made tool, or the version to return to."""
 
     name: str = Field(min_length=1, description="The tool to change; one that was made with ToolCreate")
     description: str | None = Field(default=None, description="The new description; the old one when left out")
@@ -62,7 +63,7 @@ class ToolUpdateArgs(Args):
 
 
 class ToolRemoveArgs(Args):
-    """Which made tool to take away."""
+    """The made tool to remove."""
 
     name: str = Field(min_length=1, description="The tool to remove; its versions are kept for ToolUpdate")
 
@@ -99,7 +100,7 @@ def _create_preview(args: ToolCreateArgs, ctx: ToolContext) -> Preview:
 
 
 def _make_version(args: ToolUpdateArgs, made: Made, session: Session) -> Version:
-    """Return the version an update leads to: an earlier one, or a new one."""
+    """Return the version that an update selects: an earlier one, or a new one."""
     if args.to_version is not None:
         if (found := made.version(args.to_version)) is None:
             there = ", ".join(str(each.number) for each in made.versions)
@@ -176,7 +177,7 @@ def _remove_preview(args: ToolRemoveArgs, ctx: ToolContext) -> Preview:
 
 
 async def _put_to_use(made: Made, try_args: dict[str, Any] | None, ctx: ToolContext, said: str) -> ToolResult:
-    """Try a version, register it and record it; a try that fails changes nothing."""
+    """Run a version with `try_args`, then register and save it; if the run fails, nothing changes."""
     tool, version = tool_of(made), made.version()
     assert version is not None
     tried = await _try_tool(tool, made, version, try_args, ctx) if try_args is not None else None
@@ -304,13 +305,13 @@ TOOLS: Final[tuple[Tool, ...]] = (
 )
 
 
-# Is this definition a tool? Every fault of a made tool's name, schema and source at once.
+# Checking a definition: all faults of its name, schema and source at once.
 
 SOURCE_LIMIT: Final = 200_000
 
 
 def faults(name: str, description: str, input_schema: Mapping[str, Any], source: str) -> list[str]:
-    """Return everything that is wrong with a definition, or an empty list."""
+    """Return all faults of a definition."""
     found = name_problems(name)
     if name.startswith("mcp__") or ":" in name:
         found.append(f"name {name!r} has the form of a tool of an MCP server; choose a plain one")
@@ -339,7 +340,7 @@ def _source_faults(source: str, input_schema: Mapping[str, Any]) -> list[str]:
 
 
 def _parameter_faults(wanted: ast.arguments, input_schema: Mapping[str, Any]) -> list[str]:
-    """Compare what `run` takes with what the schema lets through."""
+    """Compare the parameters of `run` with the schema."""
     if wanted.posonlyargs:
         return ["`run` is called by name; it cannot have positional-only parameters"]
     named = [each.arg for each in (*wanted.args, *wanted.kwonlyargs)]

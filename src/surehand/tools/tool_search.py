@@ -1,4 +1,4 @@
-"""ToolSearch: find tools that are not shown yet, and show them from now on."""
+"""ToolSearch: find tools that the model is not shown yet, and activate them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ALL_ACTIVE: Final = "All tools are already active; nothing needs to be activate
 
 
 class ToolSearchArgs(Args):
-    """What to look for."""
+    """The query."""
 
     query: str = Field(min_length=1, description="Search query to find tools (e.g., 'fetch web page', 'search files')")
 
 
 def _run(args: ToolSearchArgs, ctx: ToolContext) -> ToolResult:
-    """Search in a thread: the index of ten thousand tools takes a tenth of a second to build."""
+    """Search in a thread: building the index of ten thousand tools takes 0.1 s."""
     selection = ctx.session.selection
     if selection is None:
         raise ToolFailure("this session has no tools to search", code="tool_unavailable")
@@ -65,7 +65,7 @@ def _select_tools(wanted: str, selection: Selection) -> ToolResult:
 
 
 def _show_found(query: str, found: list[ToolInfo], selection: Selection) -> ToolResult:
-    """List what was found; what was deferred is activated."""
+    """Return the tools found, and activate those that were deferred."""
     deferring = selection.deferring
     matches: list[dict[str, Any]] = []
     for info in found:

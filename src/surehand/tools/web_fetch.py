@@ -1,4 +1,4 @@
-"""`WebFetch`: a page of the web as text, fetched once, read in parts."""
+"""`WebFetch`: a web page as text, fetched once and read in parts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ERROR_CHARS: Final = 2_000
 
 _MARK: Final = "[WebFetch]"
 _GAP: Final = r"[\s\u00ad\u034f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]*"
-"""Blanks, and characters that show nothing."""
+"""Whitespace and invisible characters."""
 _FORGED: Final = re.compile(
     rf"[\[\uff3b\u3010\u3014\u27e6]({_GAP}{_GAP.join('WebFetch')}{_GAP})[\]\uff3d\u3011\u3015\u27e7]", re.I
 )
 _RETRY_AFTER: Final = re.compile(r"[0-9]{1,9}|[A-Za-z]{3}, [0-9A-Za-z :-]{9,40}")
-"""Seconds, or a date; anything else a server says there is not passed on as our hint."""
+"""Seconds or a date; anything else in that header is not repeated in a hint."""
 
 _HINTS: Final[dict[int, str]] = {
     401: "The page needs a login, which this tool does not have.",
@@ -54,7 +54,7 @@ _HINTS: Final[dict[int, str]] = {
 
 
 class WebFetchArgs(Args):
-    """Which page, how long it may take, and from where it is read on."""
+    """Which page, with what timeout, and from which offset."""
 
     url: str = Field(min_length=1, description="The URL to fetch content from")
     timeout: int = Field(
@@ -65,25 +65,25 @@ class WebFetchArgs(Args):
 
 @dataclass(slots=True)
 class Fetched:
-    """What a session keeps of the web: recent pages for a while, and what converts them."""
+    """The web state of a session: a cache of recent pages, and their converter."""
 
     converter: Converter
     pages: dict[str, tuple[float, Document]] = field(default_factory=dict[str, "tuple[float, Document]"])
 
     def get(self, url: str) -> Document | None:
-        """Return a page that was fetched a short while ago."""
+        """Return a page from the cache."""
         found = self.pages.get(url)
         return found[1] if found and monotonic() - found[0] < KEPT_S else None
 
     def put(self, url: str, document: Document) -> None:
-        """Keep a page for a while."""
+        """Put a page into the cache."""
         self.pages.pop(url, None)
         self.pages[url] = (monotonic(), document)
         while len(self.pages) > KEPT_PAGES or sum(len(kept.text) for _, kept in self.pages.values()) > KEPT_CHARS:
             del self.pages[next(iter(self.pages))]
 
     async def close(self) -> None:
-        """End the process that converts pages."""
+        """End the converter's process."""
         await self.converter.close()
 
 
@@ -95,19 +95,19 @@ FETCHED: Final = Kept("web pages", make=lambda session: _fetch_page(), close=Fet
 
 
 def effects(args: WebFetchArgs, ctx: ToolContext) -> list[Effect]:
-    """State where the call connects to."""
+    """Return the host that the call connects to."""
     del ctx
     return [_connection(read_url(args.url))]
 
 
 def check(args: WebFetchArgs, ctx: ToolContext) -> None:
-    """Refuse an address that carries a secret of this machine."""
+    """Raise ToolFailure if the URL contains the value of a secret environment variable."""
     del ctx
     refuse_secrets(args.url)
 
 
 def web_fetch(resolve: Resolve | None = None) -> Tool:
-    """Make the tool; `resolve` replaces the system's way from host to addresses."""
+    """Create the tool; `resolve` replaces the system's resolver."""
 
     async def run(args: WebFetchArgs, ctx: ToolContext) -> ToolResult:
         kept = ctx.session.keep(FETCHED)
@@ -171,7 +171,7 @@ def _connection(address: WebAddress) -> Connect:
 
 
 async def _http_error(reply: Reply, converter: Converter) -> ToolFailure:
-    """Return the error for an answer that is none, with what its page says."""
+    """Return the error for a response with an error status, with the text of its page."""
     message = _safe(f"HTTP {reply.status} {reply.reason or 'error'} from {reply.address.url}")
     try:
         found = await document(reply, converter)
@@ -228,7 +228,7 @@ def _notes(document: Document, start: int, end: int, total: int) -> Iterator[str
 
 
 def _page_end(text: str, start: int, size: int) -> int:
-    """Return where a part ends: at the end of a line where one is near."""
+    """Return the end of a part: at the end of a line if one is near."""
     if len(text) - start <= size:
         return len(text)
     line = text.rfind("\n", start + size - size // 10, start + size)
@@ -236,7 +236,7 @@ def _page_end(text: str, start: int, size: int) -> int:
 
 
 def _safe(text: str) -> str:
-    """Return a text of the web in which nothing looks like a note of this tool."""
+    """Escape what looks like a note of this tool in the text of a page."""
     return _FORGED.sub(r"(\1)", text)
 
 

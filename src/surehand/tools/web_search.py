@@ -1,4 +1,4 @@
-"""`WebSearch`: results of the search engine the user has set up."""
+"""`WebSearch`: results of the configured search engine."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ SNIPPET_CHARS: Final = 1_000
 
 
 class WebSearchArgs(Args):
-    """What to look for, and how many results are wanted."""
+    """The query, and the number of results."""
 
     query: str = Field(min_length=1, max_length=2_000, description="The search query")
     max_results: int = Field(default=RESULTS, ge=1, description="Maximum number of results to return (default 10)")
 
 
 def web_search(choose: Callable[[WebSettings], Engine] = choose, resolve: Resolve | None = None) -> Tool:
-    """Make the tool; the parameters replace how an engine is chosen and how hosts are looked up."""
+    """Create the tool; tests replace how an engine is chosen and how hosts are resolved."""
 
     def effects(args: WebSearchArgs, ctx: ToolContext) -> list[Effect]:
         try:
             engine = choose(ctx.session.settings.web)
         except ToolFailure:
-            return []  # nothing is set up, so nothing is reached: the call itself says so
+            return []  # no engine is configured, which the call itself reports
         address = read_url(engine.ask(args.query, args.max_results, 0).shown)
         return [Connect(address.host, address.port, address.url)]
 

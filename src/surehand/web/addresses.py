@@ -1,7 +1,7 @@
-"""Which web addresses may be opened: how a URL is read, and which hosts and IP addresses are public.
+"""Which web addresses may be opened: parsing URLs, and telling public hosts and IP addresses from others.
 
-A URL is read once, here, and what is judged is what is connected to. Odd spellings (`127.1`, `0x7f000001`, wide digits,
-`localhost.`) are brought to the form they stand for before anything looks at them. No function here uses the network.
+A URL is parsed once, here, so that what is judged is what is connected to. Odd spellings (`127.1`, `0x7f000001`,
+fullwidth digits, `localhost.`) are normalized before they are judged. No function here uses the network.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _SPECIAL: Final[dict[str, str]] = {
     "fec0::/10": "site-local",
     "ff00::/8": "multicast",
 }
-"""Networks that are not the public internet (the registries of special-purpose addresses, and one cloud's own)."""
+"""Networks that are not public: the special-purpose registries of IANA, and metadata services of clouds."""
 
 _EMBEDDING: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
-"""Networks whose last 32 bits are the IPv4 address really meant: mapped, and NAT64 (all there is on some networks)."""
+"""Networks that embed an IPv4 address in the last 32 bits: IPv4-mapped, and NAT64 (all that some networks offer)."""
 
 _PUBLIC_V6: Final = ipaddress.IPv6Network("2000::/3")
 _NETWORKS: Final = tuple((ipaddress.ip_network(net), why) for net, why in _SPECIAL.items())
@@ -79,7 +79,7 @@ _LOCAL_NAMES: Final[dict[str, str]] = {
     "instance-data": "cloud metadata",
     "metadata.goog": "cloud metadata",
 }
-"""Names that mean this machine or its own network, and everything below them."""
+"""Names of this machine or its own network."""
 
 _URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _AUTHORITY: Final = re.compile(r"//(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?", re.DOTALL)
@@ -93,7 +93,7 @@ _SAFE_IN_URL: Final = "!$&'()*+,-./:;=?@_~%[]|"
 
 @frozen
 class WebAddress:
-    """A URL that was read: scheme, host (lower case, ASCII, no brackets, no final dot), port, and the URL rebuilt."""
+    """A parsed URL: scheme, host (lower case, ASCII, no brackets, no final dot), port, and the normalized URL."""
 
     scheme: str
     host: str
@@ -102,18 +102,18 @@ class WebAddress:
 
     @property
     def ip(self) -> IPAddress | None:
-        """The address the host spells, if it is no name."""
+        """The IP address that the host is, if it is no name."""
         return _parse_odd_ip(self.host)
 
     def same_site(self, other: WebAddress) -> bool:
-        """Return whether `other` is the same host at the same port, or its secure form."""
+        """Whether `other` has the same host and port, or is the same host with https instead of http."""
         same_port = (self.scheme, self.port) == (other.scheme, other.port)
         upgrade = (self.scheme, self.port, other.scheme, other.port) == ("http", 80, "https", 443)
         return self.host == other.host and (same_port or upgrade)
 
 
 def read_url(url: str) -> WebAddress:
-    """Return the address `url` stands for; raise ToolFailure (`invalid_args`) for what no web tool may open."""
+    """Parse a URL; raise ToolFailure (`invalid_args`) for one that no web tool may open."""
     url = url.strip(" \t\r\n")
     if len(url) > MAX_URL_CHARS:
         raise _invalid(f"the URL is {len(url)} characters long (at most {MAX_URL_CHARS})")
@@ -131,13 +131,13 @@ def read_url(url: str) -> WebAddress:
             "the URL carries a user name or password", "Remove everything between // and @ in the host part."
         )
     host, port = _host_and_port(parts["authority"], PORTS[scheme])
-    return WebAddress(scheme, host, port, _rebuilt(scheme, host, port, parts["path"], parts["query"] or ""))
+    return WebAddress(scheme, host, port, _build_url(scheme, host, port, parts["path"], parts["query"] or ""))
 
 
 def normal_host(host: str) -> str:
-    """Return a host in the one form used everywhere: lower case, ASCII (punycode), no brackets, no final dot.
+    """Normalize a host: lower case, ASCII (punycode), no brackets, no final dot.
 
-    Raises ToolFailure for what is no host at all.
+    Raises ToolFailure if it is no valid host.
     """
     host = host.strip("[]")
     if ":" in host:
@@ -153,9 +153,9 @@ def normal_host(host: str) -> str:
 
 
 def literal_problem(url: str, allowed_hosts: Iterable[str] = ()) -> str | None:
-    """Return why `url` must not be opened, as far as its text alone tells, or None.
+    """Return why `url` must not be opened, judged by its text alone, or None.
 
-    Uses no network: a name that resolves to a private address is found out when it is connected to.
+    A name that resolves to a private address is refused later, when the connection is opened.
     """
     try:
         address = read_url(url)
@@ -172,7 +172,7 @@ def literal_problem(url: str, allowed_hosts: Iterable[str] = ()) -> str | None:
 
 
 def address_problem(ip: IPAddress) -> str | None:
-    """Return what kind of non-public address `ip` is, or None for a public one. Embedded IPv4 is unwrapped."""
+    """Return the kind of a non-public address, or None for a public one. An embedded IPv4 address is judged itself."""
     if isinstance(ip, ipaddress.IPv6Address):
         if found := _special_range(ip):
             return found
@@ -183,17 +183,17 @@ def address_problem(ip: IPAddress) -> str | None:
 
 
 def is_allowed(address: WebAddress, resolved: Iterable[IPAddress], allowed_hosts: Iterable[str]) -> bool:
-    """Return whether the user's own `allowed_hosts` opens this address, or one of those it resolved to.
+    """Whether the user's `allowed_hosts` permits this address, or one of the IP addresses it resolved to.
 
-    An entry is a host (`localhost` stands for all of loopback), an address, a network (`10.1.0.0/16`), or `*.name` for
-    a name and all below it; `host:port` opens that port only.
+    An entry is a host (`localhost` is all of loopback), an IP address, a network (`10.1.0.0/16`), or `*.name` for a
+    name and all its subdomains; `host:port` permits that port only.
     """
     own = address.ip
     candidates = [*resolved, *([own] if own is not None else [])]
-    return any(_opens(entry.strip().lower(), address, candidates) for entry in allowed_hosts)
+    return any(_entry_permits(entry.strip().lower(), address, candidates) for entry in allowed_hosts)
 
 
-def _opens(entry: str, address: WebAddress, candidates: list[IPAddress]) -> bool:
+def _entry_permits(entry: str, address: WebAddress, candidates: list[IPAddress]) -> bool:
     if with_port := _ENTRY_PORT.fullmatch(entry):
         entry = with_port["host"]
         if int(with_port["port"]) != address.port:
@@ -205,11 +205,11 @@ def _opens(entry: str, address: WebAddress, candidates: list[IPAddress]) -> bool
     try:
         network = ipaddress.ip_network(entry.strip("[]"), strict=False)
     except ValueError:
-        return _quiet_host(entry) == address.host
+        return _normal_host_or_none(entry) == address.host
     return any(ip in network for ip in candidates)
 
 
-def _quiet_host(entry: str) -> str | None:
+def _normal_host_or_none(entry: str) -> str | None:
     try:
         return normal_host(entry)
     except ToolFailure:
@@ -228,14 +228,14 @@ def _host_and_port(authority: str, default: int) -> tuple[str, int]:
     return (_v6_text(_v6(parts["v6"])) if parts["v6"] else normal_host(parts["name"])), port
 
 
-def _rebuilt(scheme: str, host: str, port: int, path: str, query: str) -> str:
+def _build_url(scheme: str, host: str, port: int, path: str, query: str) -> str:
     shown = f"[{host}]" if ":" in host else host
     where = shown if port == PORTS[scheme] else f"{shown}:{port}"
     return f"{scheme}://{where}{_percent_encode(path or '/')}{_percent_encode(query)}"
 
 
 def _percent_encode(text: str) -> str:
-    """Return `text` with what does not belong into a URL percent-encoded; what is encoded already stays as it is."""
+    """Percent-encode characters that are invalid in a URL; existing escapes stay."""
     return quote(text, safe=_SAFE_IN_URL, errors="surrogatepass")
 
 
@@ -249,7 +249,7 @@ def _ascii(host: str) -> str:
 
 
 def _v4(host: str) -> ipaddress.IPv4Address:
-    """Return the address that `host` spells the way the C library reads it: 1 to 4 parts, decimal, octal or hex."""
+    """Parse an IPv4 address as the C library does: 1 to 4 parts, each decimal, octal or hex."""
     parts = host.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         raise _invalid(f"{_shorten(host)} is not an address")
@@ -274,13 +274,13 @@ def _number(part: str) -> int:
 
 def _v6(host: str) -> ipaddress.IPv6Address:
     try:
-        return ipaddress.IPv6Address(host if "%" not in host else "")  # a zone only makes sense for link-local ones
+        return ipaddress.IPv6Address(host if "%" not in host else "")  # zones are for link-local addresses only
     except ValueError:
         raise _invalid(f"{_shorten(host)} is not an address") from None
 
 
 def _v6_text(ip: ipaddress.IPv6Address) -> str:
-    """Return an address as URLs spell it, in hex throughout; Python's own form changed between its versions."""
+    """Format an IPv6 address for URLs, in hex throughout; `str` differs between versions of Python."""
     if (inner := ip.ipv4_mapped) is None:
         return str(ip)
     return f"::ffff:{int(inner) >> 16:x}:{int(inner) & 0xFFFF:x}"
@@ -306,7 +306,7 @@ def _embedded_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def _tunnel_problem(ip: IPAddress) -> str | None:
-    """Return why an address written into a URL is refused though what it embeds is public: nobody writes it so."""
+    """Return why an IPv6 address in a URL is refused although it embeds a public IPv4 address, or None."""
     if isinstance(ip, ipaddress.IPv6Address) and _embedded_ipv4(ip) is not None:
         return "an IPv4 address wrapped in IPv6"
     return None
@@ -319,7 +319,7 @@ def _local_name(host: str) -> str | None:
 
 
 def _owns(tail: str) -> bool:
-    """Return whether names below `tail` are local, too (`a.localhost`), and not only itself (`metadata`)."""
+    """Whether subdomains of `tail` are local too (`a.localhost`), and not only itself (`metadata`)."""
     return tail in ("localhost", "localdomain", "local", "internal", "home.arpa", "svc")
 
 

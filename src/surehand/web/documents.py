@@ -1,4 +1,4 @@
-"""Documents: what a server's answer is, and what of it can be read: a page, data, a feed, text, a PDF or a picture."""
+"""Documents: responses of web servers as readable text (pages, JSON, XML, feeds, PDFs) or as pictures."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _REFRESH: Final = re.compile(
 _MIME: Final = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,80}", re.ASCII)
 _SHORT_CHARS: Final = 200
 WHOLE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the largest PDF or picture that is read: one cut off cannot be shown at all."""
+"""Size limit of PDFs and pictures, which cannot be shown truncated."""
 
 
 @frozen
 class Document:
-    """An answer made readable; `notes` say what a reader should know beside the text."""
+    """A readable response; `notes` are remarks for the reader, such as that it was truncated."""
 
     url: str
     kind: Kind
@@ -64,34 +64,34 @@ class Document:
 
 
 def worth_reading(content_type: str) -> bool:
-    """Return whether a body of this type can be shown; of others only type and size are given."""
+    """Whether a body of this type can be shown; of others only type and size are reported."""
     return not _NOT_FOR_READING.match(content_type.strip().lower())
 
 
 def most_bytes(body: bytes) -> int:
-    """Return how many bytes are worth reading of an answer that begins so, where that is more than of a page."""
+    """Return the size limit for a body that begins like this; 0 for the limit of pages."""
     return WHOLE_BYTES if sniff(body[:HEAD_BYTES]).kind in ("pdf", "image") else 0
 
 
 async def document(reply: Reply, converter: Converter) -> Document:
-    """Return the readable form of an answer; raise ToolFailure for a picture or PDF that cannot be shown."""
+    """Convert a response; raise ToolFailure for a picture or PDF that cannot be shown."""
     kind, found = kind_of(reply)
     url, mime = reply.address.url, mime_of(reply)
-    cut = reply.cut and worth_reading(mime)  # of others only the beginning was wanted
+    cut = reply.cut and worth_reading(mime)  # of others only the beginning is read anyway
     made = Document(url, kind, mime, size=reply.size, cut=cut, hops=reply.hops, notes=_notes(reply, cut))
     match kind:
         case "empty":
             return replace(made, notes=(*made.notes, "The answer is empty."))
         case "binary":
-            return replace(made, text=_name_of(made, found))
+            return replace(made, text=_describe_binary(made, found))
         case "image" | "pdf":
-            return await asyncio.to_thread(_show_document, made, reply)
+            return await asyncio.to_thread(_convert_image_or_pdf, made, reply)
         case _:
-            return await _read(made, reply, converter)
+            return await _convert_text(made, reply, converter)
 
 
 def kind_of(reply: Reply) -> tuple[Kind, Found]:
-    """Return what an answer is: by its bytes where they are unmistakable, otherwise by what the server says."""
+    """Determine what a response is: by its bytes if they are unmistakable, otherwise by its content type."""
     found = sniff(reply.body[:HEAD_BYTES])
     mime = mime_of(reply)
     if not reply.body.strip():
@@ -106,7 +106,7 @@ def kind_of(reply: Reply) -> tuple[Kind, Found]:
 
 
 def mime_of(reply: Reply) -> str:
-    """Return the media type the server states, without parameters; empty when it states none."""
+    """Return the media type stated by the server, without parameters; empty if it states none."""
     stated = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     return stated if _MIME.fullmatch(stated) else ""
 
@@ -141,13 +141,13 @@ def _notes(reply: Reply, cut: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _name_of(made: Document, found: Found) -> str:
+def _describe_binary(made: Document, found: Found) -> str:
     size = f"{made.size:,} bytes" if made.size is not None else "of unknown size"
     what = found.format if found.kind == "binary" and found.format else "file"
     return f"This is a {what} ({made.content_type or found.mime}, {size}); it cannot be shown as text."
 
 
-async def _read(made: Document, reply: Reply, converter: Converter) -> Document:
+async def _convert_text(made: Document, reply: Reply, converter: Converter) -> Document:
     stated = reply.headers.get("content-type", "")
     text = await asyncio.to_thread(decode, reply.body, stated, cut=reply.cut or bool(reply.trouble))
     kind = made.kind if made.kind in ("html", "json", "xml") else "text"
@@ -163,14 +163,14 @@ async def _read(made: Document, reply: Reply, converter: Converter) -> Document:
 
 
 def _describe_onward(url: str, target: str) -> list[str]:
-    """Return the note of where a page sends its readers; none where no web tool could open that."""
+    """Return a note about the target of a page's redirect; none if no web tool could open it."""
     try:
         return [f"The page sends its readers on to {read_url(urljoin(url, target)).url}."]
     except (ToolFailure, ValueError):
         return []
 
 
-def _show_document(made: Document, reply: Reply) -> Document:
+def _convert_image_or_pdf(made: Document, reply: Reply) -> Document:
     if reply.cut:
         size = f"{reply.size:,} bytes, " if reply.size else ""
         raise ToolFailure(
@@ -200,7 +200,7 @@ def _pdf(made: Document, body: bytes) -> Document:
     return replace(made, title=page.title, text=page.text, notes=notes)
 
 
-# The charset of bytes of the web: by mark, header, declaration in the page, and only then by guessing.
+# The encoding of a body: by its byte order mark, the header, a declaration in the page, and only then by guessing.
 
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
@@ -217,7 +217,7 @@ _WIDER: Final[dict[str, str]] = {
     "big5": "big5hkscs",
     "utf-16": "utf-16-le",
 }
-"""Encodings that browsers read as a wider one, because pages that declare the first use the second."""
+"""Encodings that browsers decode as a superset, because pages that declare the first use the second."""
 
 _ALIASES: Final[dict[str, str]] = {"x-sjis": "cp932", "x-gbk": "gb18030", "unicode": "utf-16-le", "x-euc-jp": "euc_jp"}
 
@@ -227,7 +227,7 @@ _KNOWN: Final = frozenset(
     + [f"cp{number}" for number in range(1250, 1259)]
     + [f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)]
 )
-"""What is taken from a declaration; Python knows more names, and some of them are no encodings of text."""
+"""Encodings accepted in a declaration; Python knows more codecs, some of which do not encode text."""
 
 _GUESSED_WESTERN: Final = frozenset({"cp1250", "iso8859_2"})
 _WESTERN_LANGUAGES: Final = re.compile(rb"<html\b[^>]*\blang=[\"']?(?:en|fr|de|es|it|pt|nl|sv|da|nb|no|fi|is)\b", re.I)
@@ -241,16 +241,16 @@ _WORDS_BYTES: Final = 200
 
 
 def decode(body: bytes, content_type: str = "", *, cut: bool = False) -> str:
-    """Return the text of a body; never fails. With `cut` a character that is cut off at the end is dropped."""
+    """Decode a body; never fails. With `cut` an incomplete character at the end is dropped."""
     for mark, name in _MARKS:
         if body.startswith(mark):
             return _decode_as(body[len(mark) :], name, cut)
     declared = _find_declared(body, content_type)
     if declared and declared != "cp1252" and (text := _strictly(body, declared, cut)) is not None:
         return text
-    if b"\x1b$" in body and (text := _strictly(body, "iso2022_jp", cut)) is not None:  # plain ASCII to the eye
+    if b"\x1b$" in body and (text := _strictly(body, "iso2022_jp", cut)) is not None:  # it is valid ASCII as well
         return text
-    if (text := _strictly(body, "utf-8", cut)) is not None:  # also where a server says latin-1 to everything
+    if (text := _strictly(body, "utf-8", cut)) is not None:  # some servers declare latin-1 for everything
         return text
     return _decode_as(body, declared or _guess_encoding(body), cut)
 
@@ -277,7 +277,7 @@ def _codec(label: str) -> str | None:
 
 
 def _guess_encoding(body: bytes) -> str:
-    """Return the likeliest encoding, from the parts of the page that have more than ASCII in them."""
+    """Guess the encoding from the parts of the page that are not ASCII."""
     import charset_normalizer
 
     best = charset_normalizer.from_bytes(_sample(body)).best()
@@ -288,7 +288,7 @@ def _guess_encoding(body: bytes) -> str:
 
 
 def _sample(body: bytes) -> bytes:
-    """Return text with characters beyond ASCII, and the words before them: a page is mostly markup."""
+    """Return the parts of a page that are not ASCII, with some text before each; most of a page is markup."""
     parts: list[bytes] = []
     size = 0
     for found in _TELLING.finditer(body):
@@ -311,9 +311,9 @@ def _decode_as(body: bytes, name: str, cut: bool, errors: str = "replace") -> st
     return codecs.getincrementaldecoder(name)(errors).decode(body, final=not cut)
 
 
-# Converting HTML holds the interpreter's lock, a tenth of a second on a large page, and markup made to hurt takes
-# hundreds of megabytes. So a child does it: the loop stays free, the child is stopped when it takes too long, and then
-# a second try keeps the words alone. Small texts are converted here.
+# Converting HTML holds the GIL (0.1 s for a large page), and malicious markup takes hundreds of megabytes. So a child
+# process does it: the event loop stays free, and a child that takes too long is killed, after which a second attempt
+# extracts only the words. Small texts are converted in this process.
 
 PATIENCE_S: Final = 15.0
 FAREWELL_S: Final = 0.2
@@ -321,25 +321,25 @@ _BEGIN: Final = "import sys; sys.path[:0] = sys.argv[1:]; from surehand.web.page
 
 
 class Converter:
-    """Converts pages; keeps its child for the next one, because starting it takes longer than most pages do."""
+    """Converts pages; keeps its child process for the next one, because starting it takes longer than most pages."""
 
     def __init__(self) -> None:
         self._child: asyncio.subprocess.Process | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def page(self, kind: TextKind, text: str, base_url: str = "") -> Page:
-        """Return the readable form of a text."""
+        """Convert a text."""
         if await asyncio.to_thread(is_quick, kind, text):
             return await asyncio.to_thread(make, kind, text, base_url)
         data = text.encode("utf-8", "replace")
         simpler: TextKind = "words" if kind == "html" else "text"
-        async with self._one_at_a_time:
+        async with self._lock:
             found = await self._try_child(kind, data, base_url) or await self._try_child(simpler, data, base_url)
         return found or Page("", "", rough=True)
 
     async def close(self) -> None:
-        """End the child."""
+        """End the child process."""
         child, self._child = self._child, None
         if child is None or child.returncode is not None or self._loop is not asyncio.get_running_loop():
             return
@@ -353,22 +353,22 @@ class Converter:
             await child.wait()
 
     async def _try_child(self, kind: TextKind, data: bytes, base_url: str) -> Page | None:
-        """Return what the child makes of the text, or None when it died of it or took too long."""
+        """Let the child convert a text; None if it died or took too long."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                child = await self._ready()
+                child = await self._start_child()
                 page, last = await _ask_child(child, {"kind": kind, "base_url": base_url, "bytes": len(data)}, data)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
             await self.close()
             return None
         except asyncio.CancelledError:
-            await self.close()  # it would still be busy with a page that nobody wants
+            await self.close()  # or it would go on converting
             raise
         if last:
             await self.close()
         return page
 
-    async def _ready(self) -> asyncio.subprocess.Process:
+    async def _start_child(self) -> asyncio.subprocess.Process:
         loop = asyncio.get_running_loop()
         if self._child is None or self._child.returncode is not None or self._loop is not loop:
             self._loop = loop
@@ -385,7 +385,7 @@ class Converter:
 
 
 async def _ask_child(child: asyncio.subprocess.Process, head: dict[str, Any], data: bytes) -> tuple[Page, bool]:
-    """Return the child's answer, and whether it was its last."""
+    """Return the child's answer, and whether the child ends after it."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(json.dumps(head).encode() + b"\n" + data)
@@ -396,7 +396,7 @@ async def _ask_child(child: asyncio.subprocess.Process, head: dict[str, Any], da
 
 
 def _import_paths() -> list[str]:
-    """Return where a child that knows no site packages finds this package and the converter."""
+    """Return the import paths of this package and the converter, for a child started without site packages."""
     import importlib.util
 
     found = (importlib.util.find_spec(name) for name in ("surehand", "html_to_markdown"))

@@ -1,11 +1,11 @@
-"""Fetch by GET over HTTP with everything bounded: where it connects, how long it takes, how much it reads.
+"""Fetch by GET over HTTP, bounded in every way: where it connects, how long it takes, how much it reads.
 
-A name is resolved once, every address is judged, and the connection goes to a judged address: there is no second
-look-up between the check and the use. Each redirect is a new address and is judged again. Nothing of the user goes
-along: no cookies, no log-in, no proxy of the environment.
+A host name is resolved once, every IP address is judged, and the connection goes to a judged address: there is no
+second lookup between check and use (DNS rebinding). Each redirect is judged like a new URL. No cookies or credentials
+of the user are sent, and no proxy from the environment is used.
 
-The body is unpacked as it comes in (`Body`), in small bounded pieces, and truncated at a limit. `refuse_secrets` is a
-last look at what a request carries: no value of a secret environment variable leaves in it.
+The body is decompressed as it arrives (`Body`), in small bounded pieces, and truncated at a limit. `refuse_secrets`
+keeps values of secret environment variables out of requests.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 
 ACCEPTED: Final = "gzip, deflate"
-"""What is asked of servers: the encodings that can be unpacked piece by piece with the standard library."""
+"""The encodings requested: those that the standard library can decompress piece by piece."""
 BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_BYTES: Final = 64 * 1024
 HEADER_BYTES: Final = 64 * 1024
-"""Bytes of the head of an answer, with the interim answers (1xx) before it."""
+"""Limit for the head of a response, including interim responses (1xx) before it."""
 HEAD_PIECE_BYTES: Final = 4 * 1024
-"""What is read at once of a head: the library takes all of it apart before anything else has its turn."""
+"""Read size for the head: the library parses each piece in one step, in which the event loop stands still."""
 MAX_CHUNKS: Final = 50_000
-"""Pieces of a body; one of a megabyte in single bytes would take half a minute to put together."""
+"""Limit for the chunks of a body; a megabyte in chunks of one byte would take half a minute."""
 BREATH_S: Final = 0.01
-"""How long pieces that are already there are put together before anything else has its turn."""
+"""How long chunks that have already arrived are processed before other tasks of the event loop run."""
 MAX_REDIRECTS: Final = 5
 CONNECT_S: Final = 10.0
 TRY_S: Final = 3.0
-"""How long a place may take to answer a connection while there is another to try."""
-MAX_PLACES: Final = 4
+"""Connection timeout for an IP address if there is another one to try."""
+MAX_ADDRESSES: Final = 4
 QUOTED_CHARS: Final = 200
-"""Characters of a server's own words in a message of ours."""
+"""Limit for text from a server that is quoted in an error message."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
@@ -72,14 +72,13 @@ Report: TypeAlias = Callable[[int, int | None], None]
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to addresses; raises OSError when there is none."""
+"""Resolves host and port to IP addresses; raises OSError if there is none."""
 
 
 async def system_resolve(host: str, port: int) -> list[str]:
-    """Return the addresses the system knows for `host`, in its order of preference.
+    """Resolve `host` with the system's resolver, in its order of preference.
 
-    Runs in a thread that nobody waits for: a resolver that hangs must hold up neither a deadline nor the end of the
-    program.
+    Runs in a daemon thread, so that a hanging resolver delays neither a timeout nor the end of the program.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
@@ -97,7 +96,7 @@ async def system_resolve(host: str, port: int) -> list[str]:
         try:
             loop.call_soon_threadsafe(set_result, result)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+            pass  # the loop is closed
 
     threading.Thread(target=look_up, name="surehand-resolve", daemon=True).start()
     return await answer
@@ -105,7 +104,7 @@ async def system_resolve(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered in the end, and how it was reached."""
+    """The final response of a server, and the redirects that led to it."""
 
     address: WebAddress
     status: int
@@ -115,21 +114,21 @@ class Reply:
     hops: tuple[str, ...] = ()
     """The redirects followed, the last one being `address`."""
     size: int | None = None
-    """Bytes of the whole body, where that is known."""
+    """Size of the whole body, if known."""
     cut: bool = False
-    """The body is longer than the limit; this is its beginning."""
+    """Whether the body is longer than the limit and was truncated."""
     trouble: str = ""
-    """Why the body ended too soon, if it did."""
+    """Why the body is incomplete, if it is."""
 
     @property
     def ok(self) -> bool:
-        """Whether the status is one of success."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What may be reached, and by which way; all of it is the user's own choice, never the project's."""
+    """Which hosts may be reached and how; set by the user, never by a project."""
 
     allowed_hosts: tuple[str, ...] = ()
     proxy: str | None = None
@@ -138,7 +137,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """One GET: how long it may take, how much is read, which redirects are followed, what is sent along."""
+    """The options of a GET request."""
 
     timeout_s: float = 30.0
     limit_bytes: int = BODY_BYTES
@@ -146,14 +145,14 @@ class FetchOptions:
     report: Report = field(default=lambda done, total: None)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     whole: Callable[[str], bool] = field(default=lambda content_type: True)
-    """Whether a body of this content type is worth reading to its end; of others only the beginning is read."""
+    """Whether a body of this content type is read as a whole; of others only the beginning is read."""
     most: Callable[[bytes], int] = field(default=lambda body: 0)
-    """How many bytes are read of a body that goes over the limit, given what was read of it; less changes nothing."""
+    """For a body over the limit: a higher limit, chosen by the part that was read."""
 
 
 async def get(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply:
-    """Return the answer to a GET of `address`, redirects followed; raise ToolFailure when there is none."""
-    await asyncio.to_thread(_load)  # the imports take longer than the loop may stand still
+    """Send a GET request and follow redirects; raise ToolFailure if there is no response."""
+    await asyncio.to_thread(_load)  # the imports would block the loop for too long
     import httpx2
 
     try:
@@ -165,7 +164,7 @@ async def get(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply
             code="timeout",
             hint="Try again with a longer timeout (at most 120 s), or use another source.",
         ) from None
-    except httpx2.InvalidURL as problem:  # the library reads where a redirect leads before we do
+    except httpx2.InvalidURL as problem:  # the library parses the target of a redirect before we do
         raise ToolFailure(f"{address.url} redirects to what is no address: {quote_server(problem)}") from problem
     except httpx2.HTTPError as problem:
         raise _failure_error(address, problem) from problem
@@ -175,7 +174,7 @@ async def _follow_redirects(address: WebAddress, reach: Reach, options: FetchOpt
     hops: list[str] = []
     first = address
     while True:
-        reply = await _one(address, reach, options)
+        reply = await _get_once(address, reach, options)
         target = reply.headers.get("location", "")
         if reply.status not in _REDIRECTS or not target:
             return _with_hops(reply, hops)
@@ -183,12 +182,12 @@ async def _follow_redirects(address: WebAddress, reach: Reach, options: FetchOpt
             raise ToolFailure(
                 f"{first.url} redirects more than {MAX_REDIRECTS} times", hint=f"The last address was {address.url}."
             )
-        address = _next(address, target, reach, options)
+        address = _redirect_target(address, target, reach, options)
         hops.append(address.url)
 
 
-def _next(address: WebAddress, target: str, reach: Reach, options: FetchOptions) -> WebAddress:
-    """Return where a redirect leads, if it may be followed."""
+def _redirect_target(address: WebAddress, target: str, reach: Reach, options: FetchOptions) -> WebAddress:
+    """Return the target of a redirect; raise ToolFailure if it must not be followed."""
     try:
         following = read_url(urljoin(address.url, target.strip()))
     except (ToolFailure, ValueError) as problem:
@@ -204,47 +203,47 @@ def _next(address: WebAddress, target: str, reach: Reach, options: FetchOptions)
     )
 
 
-async def _one(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply:
+async def _get_once(address: WebAddress, reach: Reach, options: FetchOptions) -> Reply:
     import httpx2
 
-    places = await _find_addresses(address, reach)
+    addresses = await _find_addresses(address, reach)
     tls = await asyncio.to_thread(_tls) if address.scheme == "https" else _no_tls()
     headers = {**_HEADERS, **options.headers, "Host": httpx2.URL(address.url).netloc.decode("ascii")}
     async with httpx2.AsyncClient(trust_env=False, proxy=reach.proxy, verify=tls, timeout=options.timeout_s) as client:
-        response = await _open_response(client, address, places, headers)
+        response = await _open_response(client, address, addresses, headers)
         async with aclosing(response):
             return await _read(response, address, options)
 
 
 async def _open_response(
-    client: httpx2.AsyncClient, address: WebAddress, places: Sequence[str], headers: Mapping[str, str]
+    client: httpx2.AsyncClient, address: WebAddress, addresses: Sequence[str], headers: Mapping[str, str]
 ) -> httpx2.Response:
-    """Return the response of the first place that takes the connection."""
+    """Return the response from the first IP address that accepts the connection."""
     import httpx2
 
     url = httpx2.URL(address.url)
 
-    async def sent_to(place: str, patience_s: float) -> httpx2.Response:
-        request = client.build_request("GET", url.copy_with(host=place), headers=dict(headers))
-        request.extensions["sni_hostname"] = address.host  # the certificate must be that of the name
-        request.extensions["timeout"]["connect"] = patience_s
+    async def send_to(ip: str, connect_s: float) -> httpx2.Response:
+        request = client.build_request("GET", url.copy_with(host=ip), headers=dict(headers))
+        request.extensions["sni_hostname"] = address.host  # the certificate must be valid for the name
+        request.extensions["timeout"]["connect"] = connect_s
         request.extensions["trace"] = _Head(address).trace
         return await client.send(request, stream=True)
 
-    *others, last = places[:MAX_PLACES]
-    for place in others:
+    *others, last = addresses[:MAX_ADDRESSES]
+    for ip in others:
         try:
-            return await sent_to(place, TRY_S)
+            return await send_to(ip, TRY_S)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             continue
-    return await sent_to(last, CONNECT_S)
+    return await send_to(last, CONNECT_S)
 
 
 _CONNECTED: Final = ("connect_tcp.complete", "start_tls.complete")
 
 
 async def read_small_pieces(event: str, info: Mapping[str, Any]) -> None:
-    """Follow a request, as its `trace`: have its connection read little at once, so that other work has its turn."""
+    """A request's `trace`: makes its connection read small pieces, so that other tasks run in between."""
     if event.endswith(_CONNECTED):
         stream = info["return_value"]
         stream.read = functools.partial(_read_piece, stream.read)
@@ -255,7 +254,7 @@ async def _read_piece(read: Callable[..., Awaitable[bytes]], max_bytes: int, tim
 
 
 class _Head:
-    """Bounds what a server sends before the body: headers, and interim answers that the library drops unseen."""
+    """Limits what a server sends before the body: headers, and interim responses, which the library drops silently."""
 
     def __init__(self, address: WebAddress) -> None:
         self._address = address
@@ -263,7 +262,7 @@ class _Head:
         self._is_over = False
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Follow a request: bound what is read of its connection until the head is there."""
+        """A request's `trace`: limits what is read of its connection until the head is complete."""
         if event.endswith(_CONNECTED):
             stream = info["return_value"]
             stream.read = functools.partial(self._read, stream.read)
@@ -281,7 +280,7 @@ class _Head:
 
 
 async def _find_addresses(address: WebAddress, reach: Reach) -> list[str]:
-    """Return where to connect: the addresses behind the host, each judged. A proxy looks names up itself."""
+    """Return the judged IP addresses of the host to connect to; with a proxy, which resolves itself, the host."""
     _judge_text(address, reach)
     if address.ip is not None:
         return [address.host]
@@ -296,14 +295,14 @@ async def _find_addresses(address: WebAddress, reach: Reach) -> list[str]:
 
 
 def _judge_addresses(address: WebAddress, found: list[str], reach: Reach) -> list[str]:
-    """Return `found` if all of it is public, or what of it the user has opened; otherwise refuse."""
+    """Return the addresses if all are public, else those the user has allowed; raise ToolFailure if there is none."""
     problems = {each: problem for each in found if (problem := address_problem(ip_address(each)))}
     if not problems or is_allowed(address, (), reach.allowed_hosts):
         return found
     opened = [each for each in problems if is_allowed(address, [ip_address(each)], reach.allowed_hosts)]
     if not opened:
-        place, problem = next(iter(problems.items()))
-        raise _refusal_error(f"{address.host} leads to {place}, which is not a public address ({problem})")
+        ip, problem = next(iter(problems.items()))
+        raise _refusal_error(f"{address.host} leads to {ip}, which is not a public address ({problem})")
     return opened
 
 
@@ -313,7 +312,7 @@ def _judge_text(address: WebAddress, reach: Reach) -> None:
 
 
 async def _read(response: httpx2.Response, address: WebAddress, options: FetchOptions) -> Reply:
-    """Return the response with as much of its body as is wanted."""
+    """Read the body of a response up to the limit."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     body = _body(200 <= response.status_code < 300, headers.get("content-type", ""), options)
     announced = _length(headers)
@@ -335,7 +334,7 @@ async def _read(response: httpx2.Response, address: WebAddress, options: FetchOp
 
 
 def _body(ok: bool, content_type: str, options: FetchOptions) -> Body:
-    """Return room for as much of a body as is wanted."""
+    """Return an empty body with the limit for this response."""
     if not options.whole(content_type):
         return Body(min(4096, options.limit_bytes))
     return Body(options.limit_bytes, options.most) if ok else Body(min(ERROR_BODY_BYTES, options.limit_bytes))
@@ -368,7 +367,7 @@ def _tls() -> ssl.SSLContext:
 
 @functools.cache
 def _no_tls() -> ssl.SSLContext:
-    """Return a context that trusts nobody, for connections that use none; making the real one takes 20 ms."""
+    """Return a context without certificates for plain HTTP; creating the real one takes 20 ms."""
     import ssl
 
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -394,13 +393,13 @@ def _failure_error(address: WebAddress, problem: Any) -> ToolFailure:
 
 
 def quote_server(words: object) -> str:
-    """Return words that a server chose as they may stand in a message of ours: on one line, few, none hidden."""
+    """Make text from a server safe to quote in a message: one line, truncated, control characters made visible."""
     text = visible(str(words)[:QUOTED_CHARS], lines=False)
     return text if len(str(words)) <= QUOTED_CHARS else f"{text}…"
 
 
 def _cause(problem: BaseException) -> str:
-    """Return what the system said, which the wrappers round it often leave out."""
+    """Return the system's message, which the exceptions wrapped around it often leave out."""
     deepest = problem
     while (inner := deepest.__cause__ or deepest.__context__) is not None:
         deepest = inner
@@ -412,8 +411,11 @@ def _cause(problem: BaseException) -> str:
 TURN_BYTES: Final = 4 * 1024
 
 
-async def in_turns(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield a body unpacked, in small pieces with other work between them: what is there comes without waiting."""
+async def read_in_pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield a decompressed body in small pieces, and let other tasks run between them.
+
+    A loop over a body that has already arrived would otherwise never yield to the event loop.
+    """
     async for piece in answer.aiter_bytes():
         for start in range(0, len(piece), TURN_BYTES):
             yield piece[start : start + TURN_BYTES]
@@ -424,9 +426,9 @@ PROGRESS_S: Final = 0.5
 
 
 class Body:
-    """A body as it comes in: unpacked, never more than `limit` bytes, and what went wrong on the way.
+    """Reads and decompresses a body up to a limit.
 
-    Where there is more than that, `most` is asked, with what is there, how much more is wanted.
+    If the body exceeds it, `most` is called once with the part read so far and may raise it.
     """
 
     def __init__(self, limit: int, most: Callable[[bytes], int] = lambda body: 0) -> None:
@@ -441,7 +443,7 @@ class Body:
         self._kept = BytesIO()
 
     def data(self) -> bytes:
-        """Return what was read, without a copy of it."""
+        """Return what was read."""
         return self._kept.getvalue()
 
     async def fill(self, response: httpx2.Response, headers: Mapping[str, str], report: Callable[[int], None]) -> None:
@@ -484,7 +486,7 @@ class Body:
             self.cut = True
 
     def _is_over(self) -> bool:
-        """Return whether there is more than is wanted, counting endless input that unpacks to nothing too."""
+        """Whether the data or its compressed form exceeds the limit: endless input may decompress to nothing."""
         if self._most is not None and max(self._size, self._raw) > self._limit:
             self._limit, self._most = max(self._limit, self._most(self.data())), None
         return max(self._size, self._raw) > self._limit
@@ -503,15 +505,15 @@ _ZLIB: Final = frozenset({"gzip", "x-gzip", "deflate"})
 
 
 class Damaged(Exception):
-    """The compressed body does not unpack."""
+    """The compressed body is invalid."""
 
 
 class Unsupported(Exception):
-    """The body is packed in a way that was not asked for."""
+    """The body has an encoding that was not requested."""
 
 
 class Unpacker:
-    """Turns the chunks of a body into unpacked pieces, none larger than `PIECE_BYTES`."""
+    """Decompresses the chunks of a body to pieces of at most `PIECE_BYTES`."""
 
     def __init__(self, content_encoding: str) -> None:
         names = [each.strip().lower() for each in content_encoding.split(",")]
@@ -519,17 +521,17 @@ class Unpacker:
         if len(layers) > 1 or any(name not in _ZLIB for name in layers):
             raise Unsupported(", ".join(layers))
         self._packed = bool(layers)
-        self._stream = zlib.decompressobj(wbits=47)  # 47: tell gzip and zlib apart by their headers
+        self._stream = zlib.decompressobj(wbits=47)  # 47: gzip or zlib, by the header
         self._members = 0
         self._begun = False
 
     @property
     def finished(self) -> bool:
-        """Whether what was packed has come to its end."""
+        """Whether the compressed stream is complete."""
         return not self._packed or self._stream.eof or not self._begun
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield what `chunk` unpacks to; raise Damaged."""
+        """Decompress a chunk; raise Damaged."""
         if not self._packed:
             yield chunk
             return
@@ -559,7 +561,7 @@ class Unpacker:
             raise Damaged(str(problem)) from None
 
     def _next_member(self) -> bytes:
-        """Begin the next gzip member, if one follows; what else follows is padding."""
+        """Begin the next gzip member and return its data; empty if only padding follows."""
         rest = self._stream.unused_data
         self._members += 1
         if not rest.startswith(b"\x1f\x8b"):
@@ -571,11 +573,11 @@ class Unpacker:
 
 
 SHORTEST: Final = 8
-"""Shorter values stand in ordinary text by chance."""
+"""Values shorter than this are not looked for: they occur in ordinary text by chance."""
 
 
 def refuse_secrets(text: str) -> None:
-    """Raise ToolFailure when `text`, on its way out, holds the value of a secret variable."""
+    """Raise ToolFailure if an outgoing `text` contains the value of a secret environment variable."""
     shown = (text, unquote(text), unquote_plus(text))
     for name, value in os.environ.items():
         if len(value) >= SHORTEST and is_secret_name(name) and any(value in each for each in shown):

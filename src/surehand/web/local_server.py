@@ -1,7 +1,7 @@
-"""A server of ours on this machine: which `Host` and `Origin` belong to it, so that pages of others are kept out.
+"""The local HTTP server: serving an ASGI app, and refusing requests whose `Host` or `Origin` is not its own.
 
-Any page in a browser can send requests to a port of this machine, and a name that a stranger owns can be made to
-resolve to it (DNS rebinding); such headers are compared exactly.
+Any web page in a browser can send requests to a port of this machine, and a foreign name can be made to resolve to it
+(DNS rebinding). So both headers are compared exactly.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from surehand.core.frozen import frozen
 
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _PLAIN_PORT: Final = "80"
-"""The port that is meant where none is named."""
+"""The default port of http."""
 CLOSE_S: Final = 4.0
 HEAD_S: Final = 10.0
-"""How long the head of a request may take to come; until then nobody knows whose it is."""
+"""Timeout for the head of a request; until it is complete the client is not authenticated."""
 READ_BYTES: Final = 16 * 1024
-"""What is read of a connection at once: all of it is taken apart before anything else has its turn."""
+"""Read size of a connection: each piece is parsed in one step, in which the event loop stands still."""
 _ONCE: Final = (b"authorization", b"content-type", b"last-event-id", b"mcp-session-id")
-"""Headers that say who asks for what: of two, each reader may believe another one."""
+"""Headers that must not occur twice: a proxy and this server might each use another one."""
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address is reached from this machine alone."""
+    """Whether an address can only be reached from this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -37,20 +37,20 @@ def is_loopback(host: str) -> bool:
 
 @frozen
 class ServedAddress:
-    """Where a server listens, and the further names it is reached by."""
+    """The host that a server listens on, and further names of it."""
 
     host: str
     names: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
-        """The host as a URL has it."""
+        """The host as written in URLs."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def knows(self, host: str, port: int) -> bool:
-        """Say whether `host[:port]` of a request is a name of this server, compared exactly."""
+        """Whether `host[:port]` of a request is a name of this server, compared exactly."""
         host, further = host.lower(), {each.lower() for each in self.names}
-        if host in further:  # a proxy before us, named with its port or without
+        if host in further:  # that of a reverse proxy, configured with or without its port
             return True
         found = _HOST.fullmatch(host)
         if found is None or (found[2] or _PLAIN_PORT) != str(port):
@@ -59,12 +59,12 @@ class ServedAddress:
         return found[1] in {*local, self.shown.lower(), *further}
 
     def refusal(self, headers: Sequence[tuple[bytes, bytes]], port: int) -> tuple[int, str] | None:
-        """Return the status and the words for a request whose head is not to be trusted; None for a sound one."""
+        """Return status and message to refuse a request by its headers; None to accept it."""
         by_name: dict[bytes, list[bytes]] = {}
         for name, value in headers:
             by_name.setdefault(name.lower(), []).append(value)
         if b"content-length" in by_name and b"transfer-encoding" in by_name:
-            # Two readers may each believe another one: what one takes for the body the other takes for a request.
+            # Request smuggling: a proxy and this server might each use another length.
             return 400, "a request has one length: Content-Length or Transfer-Encoding"
         if twice := [name.decode() for name in _ONCE if len(by_name.get(name, ())) > 1]:
             return 400, f"a request has one {twice[0]} header"
@@ -77,13 +77,13 @@ class ServedAddress:
 
     def _is_own(self, origin: str, port: int) -> bool:
         scheme, mark, host = origin.lower().partition("://")
-        if scheme == "https":  # that of a proxy before us: this server has no certificate
+        if scheme == "https":  # that of a reverse proxy: this server has no certificate
             return host in {each.lower() for each in self.names}
         return bool(mark) and scheme == "http" and self.knows(host, port)
 
 
 def _make_protocol() -> Any:
-    """Return uvicorn's protocol, which closes a connection whose next request takes too long to begin."""
+    """Return uvicorn's protocol with a timeout for the head of each request."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -92,7 +92,7 @@ def _make_protocol() -> Any:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            if hasattr(transport, "max_size"):  # of asyncio's own transports; 256 KiB unless set
+            if hasattr(transport, "max_size"):  # asyncio's own transports; the default is 256 KiB
                 transport.max_size = READ_BYTES
             self._expect_head()
 
@@ -139,6 +139,6 @@ async def serve_app(app: Any, address: ServedAddress, port: int, announce: Calla
     try:
         await asyncio.shield(running)
     except asyncio.CancelledError:
-        server.should_exit = True  # cancelled outright, it would not close its connections
+        server.should_exit = True  # if it were cancelled, it would not close its connections
         await asyncio.wait({running}, timeout=CLOSE_S)
         raise

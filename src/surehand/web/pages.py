@@ -1,13 +1,13 @@
-"""Pages of the web as readable text: HTML as Markdown with headings, lists, links, tables and code; JSON, feeds, XML.
+"""Web pages as readable text: HTML as Markdown with headings, lists, links, tables and code; JSON, feeds, XML.
 
-No scripts, menus or hidden text. HTML is converted by `html_to_markdown`. What is added here: the title, what a page
-cut in the middle of a script would leak, and a rough way through markup that nothing else survives. When in doubt, text
-is kept: a menu too many does less harm than a paragraph too few. All of it holds the interpreter's lock, so larger
-pages go through the child process that `serve` is (`Converter` of `web.documents` starts it).
+Scripts, menus and hidden text are dropped. HTML is converted by `html_to_markdown`. Added here: the title, protection
+against the code of a truncated script, and a fallback that extracts only the words. When in doubt, text is kept: an
+extra menu does less harm than a missing paragraph. Conversion holds the GIL, so larger pages are converted by a child
+process that runs `serve` (started by `Converter` of `web.documents`).
 
-Many older pages lay themselves out with tables, which as Markdown would be one cell with the whole article on one line.
-A table that contains another one or a heading, or has a single cell, and has no header cells of its own, is taken
-apart: each cell becomes a paragraph.
+Many older pages use tables for layout; as Markdown that would be one cell with the whole article on one line. A table
+without header cells that contains another table or a heading, or has a single cell, is replaced: each cell becomes a
+paragraph.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 TEXT_CHARS: Final = 4 * 1024 * 1024
-"""No page of a megabyte says more than this; more is a table blown up by spans."""
+"""Limit for the text of a page; only tables inflated by spans exceed it."""
 
 _NOISE: Final = ("nav", "[role=navigation]", "[role=menu]", "[role=menubar]", "select", "datalist")
 _QUICK_US: Final = 8_000
@@ -53,44 +53,44 @@ _MAIN_TEXT: Final = re.compile(
 )
 _HEAD_CHARS: Final = 512 * 1024
 _TAG_CHARS: Final = 1000
-# Custom elements are mostly blocks, and the converter takes them for words within a line: `onetwo`.
+# Custom elements are mostly blocks, but the converter treats them as inline and would join their words: `onetwo`.
 _CUSTOM_END: Final = re.compile(r"</[a-zA-Z][a-zA-Z0-9.]*-[^<>\s]*\s*>(?=<)")
 _TAG: Final = re.compile(r"<[^<>]*>?")
 
 
 @frozen
 class Page:
-    """What a page says: its title, and the rest as Markdown."""
+    """A converted page: its title and its text as Markdown."""
 
     title: str
     text: str
     rough: bool = False
-    """The markup was beyond converting; only the words are kept."""
+    """The markup could not be converted; only the words were extracted."""
 
 
 def html_page(html: str, base_url: str = "") -> Page:
-    """Return the readable text of a page; links are made absolute when `base_url` is given."""
+    """Convert an HTML page; links are made absolute if `base_url` is given."""
     html = _prepare_html(html)
     text = _convert_html(html, base_url, everything=False)
-    if not text.strip():  # a page that shows itself only by a script, or that is one menu
+    if not text.strip():  # a page that is hidden until a script runs, or that is only a menu
         text = _convert_html(html, base_url, everything=True)
     text = _SCRIPT_LINK.sub("]()", text)
     return Page(title_of(html), text[:TEXT_CHARS].strip())
 
 
 def words_page(html: str, base_url: str = "") -> Page:
-    """Return the words of a page without its structure: what is left when no markup could be made sense of."""
+    """Extract the words of a page whose markup could not be converted."""
     del base_url
     return Page(title_of(html), words_of(html)[:TEXT_CHARS], rough=True)
 
 
 def words_of(html: str) -> str:
-    """Return the words of a piece of HTML on one line."""
-    return " ".join(unescape(_TAG.sub(" ", _without_raw_text(html))).split())
+    """Extract the words of a piece of HTML, on one line."""
+    return " ".join(unescape(_TAG.sub(" ", _drop_raw_text(html))).split())
 
 
 def title_of(html: str) -> str:
-    """Return the title of a page: that of its head, otherwise the one it gives to social networks, or nothing."""
+    """Return the title of a page: that of its head, else that for social networks, or nothing."""
     at = 0
     while found := _OPENINGS.search(html, at):
         name = found[1].lower()
@@ -99,17 +99,17 @@ def title_of(html: str) -> str:
         ending = _ENDINGS[name].search(html, found.end())
         if ending is None:
             break
-        if name == "title" and (title := _plain(html[found.end() : ending.start()].partition(">")[2])):
+        if name == "title" and (title := _one_line(html[found.end() : ending.start()].partition(">")[2])):
             return title
         at = ending.end()
     social = _SOCIAL_TITLE.search(html, 0, _HEAD_CHARS)
-    return _plain(social[1] or social[2]) if social else ""
+    return _one_line(social[1] or social[2]) if social else ""
 
 
 def is_quick_html(html: str) -> bool:
-    """Return whether converting takes a few milliseconds and little memory for sure.
+    """Whether converting surely takes only a few milliseconds and little memory.
 
-    Measured: 1 µs a tag and 10 µs a kilobyte; a table may grow to its number of rows times its widest row.
+    Measured: 1 µs per tag and 10 µs per kilobyte; a table may grow to its number of rows times its widest row.
     """
     folded = html.encode("utf-8", "replace").lower()
     effort_us = folded.count(b"<") + len(html) // 100
@@ -118,31 +118,31 @@ def is_quick_html(html: str) -> bool:
 
 
 def _prepare_html(html: str) -> str:
-    """Return the page as the converter takes it well. Every look at a megabyte costs, so there are few."""
+    """Prepare a page for the converter, with few passes over what may be a megabyte."""
     html = _CUSTOM_END.sub(r"\g<0> ", html.replace("\0", ""))
     folded = html.encode("utf-8", "replace").lower()  # bytes fold faster than characters
     if _WIDE_SPAN_FOLDED.search(folded):
         html = _WIDE_SPAN.sub(r"\g<1>1", html)
     for opening in _WHOLE:
-        html = _with_plain_tag(html, opening)
-    return _with_article_shown(without_layout_tables(html)) + _missing_endings(folded)
+        html = _strip_attributes(html, opening)
+    return _unhide_article(without_layout_tables(html)) + _missing_end_tags(folded)
 
 
-def _missing_endings(folded: bytes) -> str:
-    """Return the end tags of a script or style that is still open where the page ends (or was cut)."""
+def _missing_end_tags(folded: bytes) -> str:
+    """Return the end tags of scripts and styles that are still open at the end of a page, which may be truncated."""
     last = {found[2]: found[1] for found in _RAW_TAGS.finditer(folded)}
     return "".join(f"</{name.decode()}>" for name, slash in last.items() if not slash)
 
 
-def _with_plain_tag(html: str, opening: str) -> str:
-    """Return the page with this tag bare: some pages hide themselves as a whole until a script has run."""
+def _strip_attributes(html: str, opening: str) -> str:
+    """Remove the attributes of a tag: some pages hide everything with them until a script has run."""
     start = html.find(opening, 0, _HEAD_CHARS)
     end = html.find(">", start, start + _TAG_CHARS) if start >= 0 else -1
     return html if end < 0 else f"{html[:start]}{opening}{html[end:]}"
 
 
-def _with_article_shown(html: str) -> str:
-    """Return the page with its main text shown: some hide the article itself until a script has run."""
+def _unhide_article(html: str) -> str:
+    """Unhide the main text: some pages hide the article until a script has run."""
     kept: list[str] = []
     at = 0
     for found in _DISPLAY_NONE.finditer(html):
@@ -153,7 +153,7 @@ def _with_article_shown(html: str) -> str:
 
 
 def _find_tag_around(html: str, start: int, end: int) -> str:
-    """Return the tag that holds this part of the page, or nothing when it is no part of a tag."""
+    """Return the tag that contains this part of the page, or nothing."""
     opening = html.rfind("<", max(0, start - _TAG_CHARS), start)
     closing = html.find(">", end, end + _TAG_CHARS)
     if opening < 0 or closing < 0 or ">" in html[opening:start]:
@@ -170,7 +170,7 @@ def _convert_html(html: str, base_url: str, *, everything: bool) -> str:
 def _options(base_url: str, everything: bool) -> ConversionOptions:
     from html_to_markdown import ConversionOptions, PreprocessingOptions
 
-    # the other presets drop whole headers and forms: on many pages the headline, on some the page
+    # the other presets drop headers and forms, which on many pages contain the headline, on some the whole text
     keep = PreprocessingOptions(enabled=True, preset="minimal", remove_navigation=False, remove_forms=False)
     return ConversionOptions(
         preprocessing=keep,
@@ -183,8 +183,8 @@ def _options(base_url: str, everything: bool) -> ConversionOptions:
     )
 
 
-def _without_raw_text(html: str) -> str:
-    """Return the page without comments, scripts, styles and the like; one pass, whatever is left open."""
+def _drop_raw_text(html: str) -> str:
+    """Remove comments, scripts, styles and the like in one pass, even if some are not closed."""
     kept: list[str] = []
     at = 0
     while found := _OPENINGS.search(html, at):
@@ -197,12 +197,12 @@ def _without_raw_text(html: str) -> str:
     return "".join(kept) + html[at:]
 
 
-def _plain(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(unescape(text).split())
 
 
 MOST: Final = 300
-"""With more tables a page is a collection of data; looking at each would cost more than converting it."""
+"""A page with more tables is left alone: its tables are data, and examining each would cost more than converting."""
 
 _MARKS: Final = re.compile(r"<(/?)(table|th|h[1-6])\b[^<>]*>", re.I)
 _CELLS: Final = re.compile(r"<(/?)(t[rdh]|tbody|thead|tfoot|col|colgroup|caption)\b[^<>]*>", re.I)
@@ -219,20 +219,20 @@ class _Table:
     cells: int = 0
 
     @property
-    def lays_out(self) -> bool:
+    def is_layout(self) -> bool:
         return (self.wraps or self.cells == 1) and not self.has_header and self.end >= 0
 
 
 def without_layout_tables(html: str) -> str:
-    """Return the page with its layout tables taken apart."""
+    """Replace the layout tables of a page by paragraphs."""
     if not 0 < html.count("<table") + html.count("<TABLE") <= MOST:
         return html
-    tables = [table for table in _tables(html) if table.lays_out]
-    return _rebuilt(html, tables) if tables else html
+    tables = [table for table in _tables(html) if table.is_layout]
+    return _replace_tables(html, tables) if tables else html
 
 
 def _tables(html: str) -> list[_Table]:
-    """Return every table of the page in the order they begin."""
+    """Find the tables of a page, in the order they begin."""
     found: list[_Table] = []
     open_ones: list[_Table] = []
     for mark in _MARKS.finditer(html):
@@ -253,9 +253,9 @@ def _tables(html: str) -> list[_Table]:
     return found
 
 
-def _rebuilt(html: str, tables: list[_Table]) -> str:
-    """Return the page with the tags of these tables, and of nothing inside their data tables, replaced."""
-    data = [table for table in _tables(html) if not table.lays_out and table.end >= 0]
+def _replace_tables(html: str, tables: list[_Table]) -> str:
+    """Replace the tags of layout tables, except inside data tables."""
+    data = [table for table in _tables(html) if not table.is_layout and table.end >= 0]
     edges = sorted([(table.start, table.inner_start) for table in tables] + [(t.inner_end, t.end) for t in tables])
     pieces: list[str] = []
     at = 0
@@ -271,7 +271,7 @@ def _depth(tables: list[_Table], at: int) -> int:
 
 
 def _split_cells(html: str, start: int, end: int, data: list[_Table], *, inside: bool) -> Iterator[str]:
-    """Yield a stretch of the page; where it lies in a layout table, cells outside data tables become paragraphs."""
+    """Yield a part of the page; if it is inside a layout table, cells outside data tables become paragraphs."""
     if not inside:
         yield html[start:end]
         return
@@ -287,7 +287,7 @@ def _cell(tag: re.Match[str]) -> str:
     return f"<{tag[1]}p>" if tag[2].lower() in ("td", "th", "caption") else " "
 
 
-# Every kind of text, one plain function each; these may take a while.
+# One function for each kind of text.
 
 TextKind = Literal["html", "words", "json", "xml", "text"]
 
@@ -296,7 +296,7 @@ _QUICK_CHARS: Final = 64 * 1024
 _CONTROLS: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n")
 _RARER: Final = re.compile(rb"\xc2[\x80-\x9f]|\xef\xbb\xbf|\xf3\xa0")
 _UNSEEN: Final = re.compile(r"[\x80-\x9f\ufeff\U000e0000-\U000e007f]+")
-"""Control characters beyond ASCII, and the tag characters that spell text which nobody sees."""
+"""Control characters beyond ASCII, and Unicode tag characters, with which invisible text can be written."""
 
 _ENTRY: Final = re.compile(r"<(item|entry)\b[^<>]*>", re.I)
 _FEED: Final = re.compile(r"<(?:rss|feed|rdf:RDF|channel)\b", re.I)
@@ -316,26 +316,26 @@ _MAX_DEPTH: Final = 40
 
 
 def make(kind: TextKind, text: str, base_url: str = "") -> Page:
-    """Return the readable form of a text, without characters that nobody sees."""
+    """Convert a text, and drop invisible characters."""
     return clean_page(_MAKERS[kind](text, base_url))
 
 
 def clean_page(page: Page) -> Page:
-    """Return a page without characters that nobody sees, its title on one line."""
+    """Drop invisible characters of a page, and put its title on one line."""
     title = " ".join(drop_unseen(page.title).split())
     return Page(title[:_TITLE_CHARS], drop_unseen(page.text)[:TEXT_CHARS], page.rough)
 
 
 def is_quick(kind: TextKind, text: str) -> bool:
-    """Return whether `make` is done in a few milliseconds for sure."""
+    """Whether `make` surely takes only a few milliseconds."""
     return is_quick_html(text) if kind == "html" else len(text) <= _QUICK_CHARS
 
 
 def drop_unseen(text: str) -> str:
-    """Return a text without control characters and without letters that spell what nobody sees."""
+    """Drop control characters and invisible letters."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    data = text.encode("utf-8", "replace").translate(None, _CONTROLS)  # ten times as fast as a regular expression
+    data = text.encode("utf-8", "replace").translate(None, _CONTROLS)  # ten times as fast as an expression
     return _UNSEEN.sub("", data.decode()) if _RARER.search(data) else data.decode()
 
 
@@ -345,7 +345,7 @@ def _text_page(text: str, base_url: str) -> Page:
 
 
 def _json_page(text: str, base_url: str) -> Page:
-    """Return JSON laid out; what does not parse (or was cut) stays as it is."""
+    """Indent JSON; invalid (or truncated) JSON is returned as it is."""
     del base_url
     try:
         shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
@@ -355,12 +355,12 @@ def _json_page(text: str, base_url: str) -> Page:
 
 
 def _xml_page(text: str, base_url: str) -> Page:
-    """Return a feed as its entries, any other XML with a tag a line."""
+    """Convert a feed to its entries; put each tag of other XML on a line of its own."""
     if _FEED.search(text, 0, 4096) and _ENTRY.search(text):
         return _feed_page(text)
     if "\n" in text.strip()[:10_000]:
         return Page("", text.strip())
-    return Page("", _laid_out(text.strip()))
+    return Page("", _indent_xml(text.strip()))
 
 
 def _feed_page(text: str) -> Page:
@@ -389,7 +389,7 @@ def _entry(text: str) -> str:
 
 
 def _field(text: str, tags: tuple[str, ...]) -> str:
-    """Return the first of these elements as HTML: what was wrapped or escaped for the feed is unwrapped."""
+    """Return the contents of the first of these elements as HTML, without CDATA or escapes."""
     for tag in tags:
         opening = re.search(_FIELD.format(tag), text, re.I)
         end = text.find(f"</{tag}", opening.end()) if opening else -1
@@ -399,8 +399,8 @@ def _field(text: str, tags: tuple[str, ...]) -> str:
     return ""
 
 
-def _laid_out(text: str) -> str:
-    """Return XML that came as one line with a tag a line, indented."""
+def _indent_xml(text: str) -> str:
+    """Indent XML that is on one line."""
     lines: list[str] = []
     depth = 0
     for line in _BETWEEN_TAGS.sub(">\n<", text).split("\n"):
@@ -421,41 +421,40 @@ _MAKERS: Final[dict[TextKind, Callable[[str, str], Page]]] = {
 }
 
 
-# The child process in which large pages are converted, with hard limits.
+# The child process that converts large pages, with hard limits.
 
 CHILD_CPU_S: Final = 0.8
-"""Time of the processor, not of the clock: on a busy machine an honest page must not lose its structure."""
+"""CPU time, not wall time: on a busy machine an ordinary page must not exceed it."""
 CHILD_MEMORY_BYTES: Final = 512 * 1024 * 1024
-WORN_OUT_KIB: Final = 160 * 1024
+PEAK_LIMIT_KIB: Final = 160 * 1024
 PIPE_BYTES: Final = 1024 * 1024
 
 
 def serve() -> None:
-    """Convert page after page from standard input to standard output; runs in the child process."""
+    """Convert pages from stdin to stdout; the main loop of the child process."""
     import resource
     import signal
 
     resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY_BYTES, CHILD_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _widen(0)
-    _widen(1)
+    _enlarge_pipe(0)
+    _enlarge_pipe(1)
     last = False
     while not last and (line := sys.stdin.buffer.readline()):
         head = json.loads(line)
         data = sys.stdin.buffer.read(head["bytes"])
-        signal.setitimer(signal.ITIMER_PROF, CHILD_CPU_S)  # nobody handles its signal: it ends the process
+        signal.setitimer(signal.ITIMER_PROF, CHILD_CPU_S)  # its signal is not handled and kills the process
         page = make(head["kind"], data.decode(), head["base_url"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         text = page.text.encode("utf-8", "replace")
-        last = _peak_kib() > WORN_OUT_KIB  # only an end gives that back
+        last = _peak_kib() > PEAK_LIMIT_KIB  # ending is the only way to free that memory
         answer = {"title": page.title, "bytes": len(text), "rough": page.rough, "last": last}
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + text)
         sys.stdout.buffer.flush()
 
 
 def _peak_kib() -> int:
-    """Return the most memory this program has held. The kernel's own count begins with that of the process it was
-    forked from, which may be large."""
+    """Return the peak memory of this program. `ru_maxrss` would include that of the process it was forked from."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
@@ -465,8 +464,8 @@ def _peak_kib() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _widen(pipe: int) -> None:
-    """Make a pipe as wide as a page where the system can (Linux): a page then passes at once, not in 16 turns."""
+def _enlarge_pipe(pipe: int) -> None:
+    """Enlarge a pipe's buffer on Linux, so that a page passes in one step instead of 16."""
     import fcntl
 
     try:

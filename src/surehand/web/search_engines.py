@@ -1,8 +1,7 @@
-"""Search engines behind one small record each: which one the user has set up, how it is asked, what its refusals mean.
+"""Search engines: choosing the configured one, sending a query, parsing the results, explaining errors.
 
-An engine is a record of two plain functions; a new one is such a record and a line of `_MAKERS`.
-
-Keys are named by where they are stored, never shown.
+An engine is a record with two functions; a new one is such a record and a line of `_MAKERS`. Keys are never shown, only
+where they are stored.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from surehand.web.documents import decode
 from surehand.web.fetch import FetchOptions, Reach, Reply, get, quote_server
 from surehand.web.pages import drop_unseen, words_of
 
-# Asking a search engine: a query becomes a GET, its answer becomes results, every refusal is put into plain words.
+# Sending a query as a GET request, and converting the response to results or an error.
 
 MAX_PAGES: Final = 3
 _WAITS: Final = ("retry-after", "x-ratelimit-reset")
@@ -41,13 +40,13 @@ class Found:
     source: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as plain data."""
+        """Return the fields as a dict."""
         return {"title": self.title, "url": self.url, "snippet": self.snippet, "source": self.source}
 
 
 @frozen
 class Ask:
-    """One GET to an engine. `secret` holds parameters that are sent but never shown, logged or judged."""
+    """A GET request to an engine. `secret` are parameters that are sent but never shown, logged or judged."""
 
     url: str
     parameters: Mapping[str, str]
@@ -56,18 +55,18 @@ class Ask:
 
     @property
     def shown(self) -> str:
-        """The address without what is secret."""
+        """The URL without secret parameters."""
         return f"{self.url}?{urlencode(self.parameters)}"
 
     @property
     def sent(self) -> str:
-        """The address with what is secret, as it is sent."""
+        """The URL with secret parameters."""
         return f"{self.url}?{urlencode({**self.parameters, **self.secret})}"
 
 
 @frozen
 class Engine:
-    """A search service: `ask(query, count, page)` with pages from 0, `read(reply)`, and what its refusals mean."""
+    """A search service: `ask(query, count, page)` with pages from 0, `read(reply)`, and hints by HTTP status."""
 
     name: str
     ask: Callable[[str, int, int], Ask]
@@ -75,11 +74,11 @@ class Engine:
     per_page: int
     refusals: Mapping[int, str] = field(default_factory=dict[int, str])
     opens: tuple[str, ...] = ()
-    """Hosts the user opened by choosing this engine (their own SearXNG may run on this machine)."""
+    """Hosts that are allowed because the user chose this engine (their SearXNG may run on this machine)."""
 
 
 async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s: float) -> list[Found]:
-    """Return at most `count` results, no address twice."""
+    """Return at most `count` results with distinct URLs."""
     reach = replace(reach, allowed_hosts=(*reach.allowed_hosts, *engine.opens))
     found: dict[str, Found] = {}
     for page in range(MAX_PAGES):
@@ -93,7 +92,7 @@ async def search(engine: Engine, query: str, count: int, reach: Reach, timeout_s
 
 
 def _clean(found: Found) -> Found:
-    """Return a result without characters that nobody sees: pages choose their titles, texts and addresses."""
+    """Drop invisible characters of a result: web pages choose their titles, texts and URLs."""
     title, snippet = drop_unseen(found.title), drop_unseen(found.snippet)
     return Found(title, visible(found.url, lines=False), snippet, visible(found.source, lines=False))
 
@@ -104,7 +103,7 @@ async def _ask_engine(engine: Engine, query: str, count: int, page: int, reach: 
         reply = await get(read_url(ask.sent), reach, FetchOptions(timeout_s=timeout_s, headers=ask.headers))
     except ToolFailure as failure:
         message = failure.message
-        for secret in ask.secret.values():  # it stands in the address, and many messages name that
+        for secret in ask.secret.values():  # part of the URL, which many messages quote
             message = message.replace(secret, "***")
         message = f"{engine.name} could not be asked: {message}"
         raise ToolFailure(message, code=failure.code, hint=failure.hint) from None
@@ -130,7 +129,7 @@ def _refusal_error(engine: Engine, reply: Reply) -> ToolFailure:
 
 
 def _read_error_text(reply: Reply) -> str:
-    """Return the message in an error's JSON, whatever the service calls it; other bodies say little on a line."""
+    """Return the message in the JSON of an error, whatever the service calls it; nothing for other bodies."""
     try:
         data: Any = json.loads(reply.body)
     except ValueError:
@@ -142,7 +141,7 @@ def _read_error_text(reply: Reply) -> str:
 
 
 def read_json(name: str, pick: Callable[[dict[str, Any]], list[Found]]) -> Callable[[Reply], list[Found]]:
-    """Return a reader of JSON answers; what does not have the documented form is a clear error."""
+    """Return a parser of JSON responses that raises ToolFailure if they do not have the documented form."""
 
     def read(reply: Reply) -> list[Found]:
         try:
@@ -166,11 +165,11 @@ HOW_TO: Final = (
 
 
 KEY_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {"brave": ("BRAVE_API_KEY",), "google": ("GOOGLE_API_KEY",)}
-"""Engines that take a key, and the variables it may stand in."""
+"""Engines that need a key, and the environment variables for it."""
 
 
 def choose(web: WebSettings) -> Engine:
-    """Return the engine the user has set up; raise ToolFailure that says how to, when there is none."""
+    """Return the configured engine; raise ToolFailure with instructions if there is none."""
     name = web.search_backend
     if name is None:
         chosen = ("searxng", web.searxng_url), ("brave", find_key("brave")), ("google", web.google_engine)
@@ -214,7 +213,7 @@ _MAKERS: Final[Mapping[str, Callable[[WebSettings], Engine]]] = {
 
 
 def find_key(name: str) -> tuple[str, str] | None:
-    """Return (key, where it came from) of an engine, or None when there is none."""
+    """Return the key of an engine and where it is stored, or None."""
     return keys.get(name, KEY_VARIABLES.get(name, ()))
 
 
@@ -231,7 +230,7 @@ def _incomplete(name: str, problem: str) -> ToolFailure:
 
 
 def web_status(web: WebSettings) -> dict[str, Any]:
-    """Return what the web tools would use: engine, where its key stands, hosts opened, proxy."""
+    """Return the configuration of the web tools: engine, where its key is stored, allowed hosts, proxy."""
     try:
         engine, problem = choose(web).name, ""
     except ToolFailure as failure:
@@ -256,7 +255,7 @@ _BRAVE_REFUSALS: Final[Mapping[int, str]] = dict.fromkeys(
 
 
 def brave(key: str, url: str = BRAVE_URL) -> Engine:
-    """Return the engine, asked with this key."""
+    """Return the engine with this key."""
 
     def ask(query: str, count: int, page: int) -> Ask:
         parameters = {"q": query, "count": str(min(count, _BRAVE_PER_PAGE)), "offset": str(page)}
@@ -289,7 +288,7 @@ _GOOGLE_REFUSALS: Final = {
 
 
 def google(key: str, engine_id: str, url: str = GOOGLE_URL) -> Engine:
-    """Return the engine `engine_id`, asked with this key."""
+    """Return the engine `engine_id` with this key."""
 
     def ask(query: str, count: int, page: int) -> Ask:
         start = page * _GOOGLE_PER_PAGE
@@ -305,7 +304,7 @@ def _pick_google_results(answer: dict[str, Any]) -> list[Found]:
     return [Found(words_of(row["title"]), row["link"], words_of(row.get("snippet") or ""), "google") for row in rows]
 
 
-# Keyless search by DuckDuckGo's page without scripts: no promise of its form, and soon tired of questions.
+# Keyless search by DuckDuckGo's page without scripts, whose format may change and which limits requests early.
 
 KEYLESS_URL: Final = "https://html.duckduckgo.com/html/"
 _KEYLESS_PER_PAGE: Final = 10
@@ -353,7 +352,7 @@ def _read_keyless_result(link: re.Match[str], rest: str) -> Found:
 
 
 def _target(href: str) -> str:
-    """Return where a result leads: its links go through a counter of clicks; those of advertisements lead nowhere."""
+    """Return the URL of a result without DuckDuckGo's redirect; empty for advertisements."""
     place = urlsplit(urljoin(KEYLESS_URL, href))
     if place.path == "/y.js":
         return ""
@@ -362,7 +361,7 @@ def _target(href: str) -> str:
     return place.geturl()
 
 
-# SearXNG (and searx before it): the user's own meta search engine, by its JSON form.
+# SearXNG (and searx): the user's own metasearch engine, by its JSON format.
 
 _SEARXNG_REFUSALS: Final = {
     403: "SearXNG answers in JSON only if `json` is listed under search.formats in its settings.yml.",
@@ -378,7 +377,7 @@ def searxng(base_url: str) -> Engine:
     host = f"[{place.hostname}]" if ":" in (place.hostname or "") else place.hostname
 
     def ask(query: str, count: int, page: int) -> Ask:
-        del count  # it has no such parameter: a page is as long as its engines make it
+        del count  # SearXNG has no such parameter
         parameters = {"q": query, "format": "json", "pageno": str(page + 1)}
         return Ask(f"{base}/search", parameters, {"Accept": "application/json"})
 

@@ -1,1 +1,1 @@
-"""What a workspace holds, by content: snapshots, the pieces they are made of, and patches between them."""
+"""Workspaces by content: snapshots, the pieces they consist of, and patches between them."""

@@ -1,7 +1,7 @@
-"""Patches in git's format: text, binary files, modes, links, creations and deletions; `git apply` takes them too.
+"""Patches in git's format: text, binary files, modes, links, creations and deletions; `git apply` accepts them.
 
-A patch names the old content of every file (`index OLD..NEW`, git's names of contents), so that applying one can tell
-whether the path still has that. Contents that are not plain UTF-8 text travel as git's binary patches.
+A patch records the old content of each file (`index OLD..NEW`, git's object ids), so that applying it can check that
+the file still has that content. Contents other than plain UTF-8 text are written as git's binary patches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from surehand.workspaces.snapshot import Difference, Entry, check_path
 
 _CONTEXT: Final = 3
 _COMPARE_LIMIT: Final = 25_000_000
-"""Lines times lines that are compared one by one; larger ones are one replacement from the first difference on."""
+"""Limit for lines times lines of a line diff; beyond it, all from the first difference on is one replacement."""
 _TEXT_BYTES: Final = 16 << 20
 _NOTHING: Final = "0" * 40
 _NO_NEWLINE: Final = "\\ No newline at end of file"
@@ -33,31 +33,31 @@ _LINE_BYTES: Final = 52
 
 @frozen
 class FilePatch:
-    """What a patch does to one path; contents are worked out by `apply`."""
+    """The changes of a patch to one path; `apply` computes the contents."""
 
     path: str
     old_mode: int
-    """As git has it (0o100644, 0o100755, 0o120000); 0 if the file was absent."""
+    """git's mode (0o100644, 0o100755, 0o120000); 0 if the file was absent."""
     new_mode: int
     old_name: str
-    """git's name of the content that must stand there; empty where only the mode changes."""
+    """git's object id of the required old content; empty if only the mode changes."""
     new_name: str
     hunks: tuple[tuple[int, tuple[str, ...]], ...] = ()
     binary: bytes | None = None
 
     @property
     def action(self) -> str:
-        """What happens to the path: created, changed or deleted."""
+        """Whether the path is created, changed or deleted."""
         return "created" if not self.old_mode else "deleted" if not self.new_mode else "changed"
 
     def apply(self, old: bytes | None) -> bytes | None:
-        """Return the new content for the old one; raise StateError where that is not what the patch was made from."""
+        """Return the new content for the old one; raise StateError if the patch was not made from that."""
         if self.old_mode and (old is None or (self.old_name and blob_name(old) != self.old_name)):
             raise StateError(f"{self.path} is not what the patch was made from")
         if not self.new_mode:
             return None
         if self.old_mode and not self.hunks and self.binary is None and self.old_name == self.new_name:
-            return old  # only its mode changes
+            return old  # only the mode changes
         new = self.binary if self.binary is not None else _apply_hunks(self.path, old or b"", self.hunks)
         if self.new_name and blob_name(new) != self.new_name:
             raise StateError(f"the patch of {self.path} does not produce the content it names")
@@ -65,7 +65,7 @@ class FilePatch:
 
 
 def blob_name(data: bytes) -> str:
-    """Return git's name of a content."""
+    """Return git's object id of a content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
@@ -73,7 +73,7 @@ def blob_name(data: bytes) -> str:
 
 
 def format_patch(differences: Iterable[Difference], read: Callable[[str], bytes]) -> str:
-    """Return differences as one patch; `read` returns a piece by its digest."""
+    """Format differences as one patch; `read` returns a piece by its digest."""
     return "".join(part for each in differences for part in _format_one(each, read))
 
 
@@ -101,7 +101,7 @@ def _format_one(difference: Difference, read: Callable[[str], bytes]) -> Iterato
     if lines[0] is None or lines[1] is None:
         yield "GIT binary patch\n"
         yield from _binary(new or b"")
-        yield from _binary(old or b"")  # so that git can apply it in reverse, too
+        yield from _binary(old or b"")  # so that git can also apply it in reverse
     elif lines[0] or lines[1]:
         yield f"--- {'/dev/null' if old is None else one}\n+++ {'/dev/null' if new is None else other}\n"
         yield from _format_hunks(lines[0], lines[1])
@@ -114,7 +114,7 @@ def _git_mode(entry: Entry | None) -> int:
 
 
 def _text_lines(data: bytes | None) -> list[str] | None:
-    """Return the lines of a text with their ends; None for what is no plain text, or too long to compare."""
+    """Split a text into lines with their ends; None if it is binary or too long to compare."""
     if not data:
         return []
     if len(data) > _TEXT_BYTES or b"\0" in data:
@@ -185,7 +185,7 @@ _ESCAPES: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\
 
 
 def _quote(path: str) -> str:
-    """Quote a path as git does where it is not plain; other than there, a space is quoted, too."""
+    """Quote a path as git does; unlike git, also one with a space."""
     if _SAFE.fullmatch(path):
         return path
     quoted: list[str] = []
@@ -203,7 +203,7 @@ def _quote(path: str) -> str:
 
 
 def parse_patch(text: str) -> list[FilePatch]:
-    """Return what a patch does, path by path; raise StateError for what is none, or leads out of a workspace."""
+    """Parse a patch, path by path; raise StateError if it is invalid or leads out of the workspace."""
     if not text:
         return []
     lines = text.split("\n")
@@ -216,7 +216,7 @@ def parse_patch(text: str) -> list[FilePatch]:
 
 
 class _Reader:
-    """Reads the part of a patch that is about one path."""
+    """Parses the part of a patch about one path."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
@@ -250,7 +250,7 @@ class _Reader:
             self._at += 1
             binary = self._read_binary()
         elif self._peek() is not None:
-            self._at += 2  # the names once more
+            self._at += 2  # the two lines with the names
             hunks = tuple(self._read_hunks())
         return FilePatch(self.path, modes["old"], modes["new"], names[0], names[1], hunks, binary)
 
@@ -295,7 +295,7 @@ class _Reader:
 
 
 def _split_names(rest: str) -> str:
-    """Return the path in `a/PATH b/PATH`, quoted or not."""
+    """Parse the path in `a/PATH b/PATH`, quoted or not."""
     if rest.startswith('"'):
         end = 1
         while end < len(rest) and rest[end] != '"':

@@ -1,12 +1,12 @@
-"""A snapshot: every file and link of a workspace that people keep, by path, with the digest of its content.
+"""Snapshots: the files and links of a workspace that people keep, by path, with the digests of their contents.
 
 Contents are stored as pieces, each once under its digest.
 
-What people keep: all that git tracks, and all that neither an ignore rule nor the list of caches leaves out. Secrets
-are never part of it. Folders are there for what is in them.
+People keep everything that git tracks, and everything that is neither ignored nor a cache. Secrets are never included.
+Empty folders are not recorded.
 
-Every folder is opened from the one it was found in and every file from its folder, so that a link put in the way
-meanwhile leads nowhere.
+Folders and files are opened relative to their open parent folder, so that a path component replaced by a link meanwhile
+is not followed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_BYTES: Final = 16 << 30
 
 @frozen
 class Entry:
-    """One file or link: of a link the piece is its target."""
+    """A file or link; the piece of a link is its target."""
 
     kind: EntryKind
     mode: int
@@ -46,11 +46,11 @@ class Entry:
 
     @property
     def executable(self) -> bool:
-        """Whether it is a file that can be run."""
+        """Whether it is an executable file."""
         return self.kind == "file" and bool(self.mode & 0o100)
 
     def same(self, other: Entry | None) -> bool:
-        """Whether both are the same to whoever keeps the workspace: content, kind, and whether it can be run."""
+        """Whether both have the same content, kind and executable bit."""
         return other is not None and (self.kind, self.digest, self.executable) == (
             other.kind,
             other.digest,
@@ -60,24 +60,24 @@ class Entry:
 
 @frozen
 class Snapshot:
-    """What a workspace held at one moment."""
+    """The contents of a workspace at one moment."""
 
     entries: Mapping[str, Entry]
     statuses: Mapping[str, Status] = field(default_factory=dict[str, Status])
-    """By path what `lstat` said, where it proves that a file is unchanged; of use on the same machine only."""
+    """The status by path, if it proves that a file is unchanged; valid on the same machine only."""
 
     @property
     def digests(self) -> set[str]:
-        """The pieces it is made of."""
+        """The digests of its pieces."""
         return {entry.digest for entry in self.entries.values()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields as a dict."""
         return {path: [each.kind, each.mode, each.digest, each.size] for path, each in self.entries.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Snapshot:
-        """Return what plain data stands for; raise StateError for paths that no workspace has."""
+        """Build a Snapshot from the output of to_dict; raise StateError for invalid paths."""
         for path in data:
             check_path(path)
         return cls({path: Entry(*values) for path, values in data.items()})
@@ -85,7 +85,7 @@ class Snapshot:
 
 @frozen
 class Difference:
-    """One path that two snapshots do not have alike."""
+    """A path that differs between two snapshots."""
 
     path: str
     before: Entry | None
@@ -93,7 +93,7 @@ class Difference:
 
     @property
     def action(self) -> str:
-        """What happened to it: created, changed or deleted."""
+        """Whether it was created, changed or deleted."""
         return "created" if self.before is None else "deleted" if self.after is None else "changed"
 
 
@@ -107,7 +107,7 @@ def check_path(path: str) -> None:
 
 
 def compare(before: Snapshot, after: Snapshot) -> list[Difference]:
-    """Return what differs between two snapshots, by path."""
+    """Compare two snapshots, by path."""
     found: list[Difference] = []
     for path in sorted(before.entries.keys() | after.entries.keys()):
         old, new = before.entries.get(path), after.entries.get(path)
@@ -124,7 +124,7 @@ def take_snapshot(
     keeps_out: Callable[[str], bool] = is_secret,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Snapshot:
-    """Return what a workspace holds now; contents that are not known yet go into `pieces`.
+    """Take a snapshot of a workspace; new contents are added to `pieces`.
 
     What `base` has is kept whatever the ignore rules say now, and not read again where its status proves that nothing
     changed. `keeps_out` is a test for secret paths.
@@ -142,7 +142,7 @@ def take_snapshot(
             continue
         try:
             entry = _known_entry(path, status, base) or _read_entry(folder, name, status, pieces)
-        except PermissionError:  # it is there, so that it must not look deleted
+        except PermissionError:  # it exists, so it must not look deleted
             entry = base.entries.get(path) if base else None
         except OSError:  # gone since it was listed
             continue
@@ -159,7 +159,7 @@ def take_snapshot(
 
 
 def with_statuses(snapshot: Snapshot, root: str) -> Snapshot:
-    """Return a snapshot that was just restored in a folder with what proves, later, that a file there is unchanged."""
+    """Add the status of files to a snapshot that was just restored, which later proves that they are unchanged."""
     statuses: dict[str, Status] = {}
     settled = time.time_ns() - SETTLED_NS
     for path in snapshot.entries:
@@ -173,7 +173,7 @@ def with_statuses(snapshot: Snapshot, root: str) -> Snapshot:
 
 
 def restore(snapshot: Snapshot, root: str, pieces: Pieces) -> None:
-    """Make what a snapshot holds in an existing folder; nothing it names may stand there yet."""
+    """Restore a snapshot into an existing folder, in which none of its paths may exist."""
     folders: dict[str, int] = {}
     try:
         for path, entry in sorted(snapshot.entries.items()):
@@ -192,7 +192,7 @@ def restore(snapshot: Snapshot, root: str, pieces: Pieces) -> None:
 
 
 def _list_kept(root: str, always: Iterable[str], keeps_out: Callable[[str], bool]) -> Iterator[tuple[str, int, str]]:
-    """Yield what people keep: its path, its folder (open until the next is asked for) and its name in it."""
+    """Yield the files that people keep: path, descriptor of the folder (valid until the next item), and name in it."""
     seen: set[str] = set()
     walk = Walk(os.fsencode(root), keeps_out=keeps_out, enters=lambda path: not is_cache(os.path.basename(path)))
     for prefix, names, folder in walk.folders():
@@ -255,26 +255,26 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Pieces:
-    """A store of contents in one folder; any number of processes may add to it."""
+    """A content store in a folder, to which several processes may add at once."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def path(self, digest: str) -> str:
-        """Return where a piece lies, or would."""
+        """Return the path of a piece, which may not exist."""
         return os.path.join(self.folder, digest[:2], digest)
 
     def has(self, digest: str) -> bool:
-        """Whether a piece is here."""
+        """Whether a piece exists."""
         return os.path.exists(self.path(digest))
 
     def find_missing(self, digests: Iterable[str]) -> list[str]:
-        """Return those of the digests that are not here, each once."""
+        """Return the distinct digests whose pieces are missing."""
         return [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
 
     def add(self, data: bytes) -> str:
-        """Keep a content and return its digest."""
+        """Store a content and return its digest."""
         digest = digest_of(data)
         if not self.has(digest):
             fresh, descriptor = self._begin()
@@ -284,7 +284,7 @@ class Pieces:
         return digest
 
     def add_open(self, source: int) -> tuple[str, int]:
-        """Keep what an open file holds; return its digest and size. What is named is what was copied, whole."""
+        """Store the contents of an open file; return digest and size of what was copied, even if the file changes."""
         digest, size = _digest_open(source)
         if self.has(digest):
             return digest, size
@@ -306,7 +306,7 @@ class Pieces:
         return digest, size
 
     def read(self, digest: str) -> bytes:
-        """Return a piece; raise StateError for one that is missing or damaged."""
+        """Read a piece; raise StateError if it is missing or damaged."""
         try:
             with open(os.open(self.path(digest), _READ), "rb") as file:
                 data = file.read()
@@ -317,7 +317,7 @@ class Pieces:
         return data
 
     def write_file(self, digest: str, folder: int, name: str, mode: int) -> None:
-        """Write a piece as a new file of an open folder; its bytes are shared where the file system can."""
+        """Write a piece to a new file in an open folder, as a reflink if the file system supports it."""
         source = os.open(self.path(digest), _READ)
         try:
             target = os.open(name, _NEW, 0o600, dir_fd=folder)

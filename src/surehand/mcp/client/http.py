@@ -34,7 +34,7 @@ from surehand.mcp.lines import (
     id_of_request,
 )
 from surehand.web.addresses import literal_problem
-from surehand.web.fetch import in_turns, quote_server, read_small_pieces
+from surehand.web.fetch import read_in_pieces, quote_server, read_small_pieces
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
@@ -137,7 +137,7 @@ class _CheckedBody(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         body = bytearray()
         try:
-            async for piece in in_turns(self._answer):
+            async for piece in read_in_pieces(self._answer):
                 body += piece
                 if len(body) > LINE_LIMIT:
                     raise httpx2.StreamError(f"the answer exceeded the {LINE_LIMIT:,} {_EXCEEDED}")
@@ -172,7 +172,7 @@ class _CheckedEvents(httpx2.AsyncByteStream):
         self._lines = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in in_turns(self._answer):
+        async for piece in read_in_pieces(self._answer):
             if events := b"".join(map(self._add, piece.splitlines(keepends=True))):
                 yield events
         yield bytes(self._event)
