@@ -34,7 +34,7 @@ from surehand.mcp.lines import (
     id_of_request,
 )
 from surehand.web.addresses import literal_problem
-from surehand.web.fetch import read_in_pieces, quote_server, read_small_pieces
+from surehand.web.fetch import quote_server, read_in_pieces, read_small_pieces
 from surehand.web.local_server import is_loopback
 
 _TIMEOUT: Final = httpx2.Timeout(30, read=300)
