@@ -196,7 +196,7 @@ def _file(path: str) -> _Source:
     import tomllib
 
     try:
-        text = raw.decode("utf-8")
+        text = raw.decode("utf-8-sig")
         tree = tomllib.loads(text)
     except UnicodeDecodeError as problem:
         raise SettingsError(f"{path} is not UTF-8 text (byte {problem.start})") from None

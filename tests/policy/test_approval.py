@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pty
 import re
@@ -16,12 +17,14 @@ from typing import Any
 import pytest
 from tests.policy.policy_requests import judge
 
+from surehand import Surehand
 from surehand.core.call import ToolCall
 from surehand.core.effects import RunCommand, WritePath
 from surehand.core.errors import StateError, SurehandError
 from surehand.core.tool import Preview
+from surehand.policy import rule_files
 from surehand.policy.approval import Answer, Callback, First, Mailbox, Nobody, Question, Terminal, ask_approver, digest
-from surehand.policy.rule_files import remember
+from surehand.policy.rule_files import read_rules, remember
 from surehand.state import locations
 
 RAW = re.compile(
@@ -338,6 +341,61 @@ async def test_what_waits_in_the_mailbox_holds_no_secret(tmp_path: Path) -> None
     await box.ask(question(tmp_path, "curl --token SECRETCANARY x"))
     for file in (tmp_path / "state").iterdir():
         assert b"SECRETCANARY" not in file.read_bytes()
+
+
+async def test_an_answer_that_was_accepted_at_the_last_moment_counts(tmp_path: Path) -> None:
+    put_up = asyncio.Event()
+
+    def tell(name: str, asked: Question) -> None:
+        put_up.set()
+
+    box = Mailbox(str(tmp_path / "state"), timeout_s=1.0, poll_s=1.2, tell=tell)
+    asking = asyncio.create_task(box.ask(question(tmp_path)))
+    await put_up.wait()
+    (row,) = box.pending()
+    box.answer(row["id"], Answer("once"))
+    assert (await asking).kind == "once"
+
+
+async def test_an_answer_after_the_asker_stopped_waiting_is_refused(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def tell(name: str, asked: Question) -> None:
+        names.append(name)
+
+    box = Mailbox(str(tmp_path / "state"), timeout_s=0.05, poll_s=0.01, tell=tell)
+    assert (await box.ask(question(tmp_path))).kind == "no"
+    with pytest.raises(StateError, match=r"is over|nobody waits"):
+        box.answer(names[0], Answer("once"))
+
+
+def test_settings_of_other_editors_keep_their_line_endings_and_their_mark(tmp_path: Path) -> None:
+    file = Path(locations.user_settings())
+    file.parent.mkdir(parents=True)
+    before = '\ufeff# mine\r\n[permissions]\r\ndeny = ["Bash(curl:*)"]'.encode()
+    file.write_bytes(before)
+    remember("Bash(make:*)")
+    after = file.read_bytes()
+    assert after.startswith(before + b"\r\n")
+    assert after.count(b"\n") == after.count(b"\r\n")
+    assert [rule.text for rule in read_rules(str(file), "user")] == ["Bash(curl:*)", "Bash(make:*)"]
+    Surehand.sync(tmp_path, keep_state=False).close()
+
+
+async def test_a_yes_holds_for_the_session_where_always_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: str, data: str, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rule_files, "write_private", full)
+    notes: list[str] = []
+    async with Surehand(tmp_path, keep_state=False, approver=lambda asked: Answer("always")) as app:
+        app.bus.subscribe(lambda event: notes.append(event.data["message"]) if event.kind == "note" else None)
+        done = await app.call("Bash", {"command": "touch x"})
+    assert done.ok, done.error
+    assert (tmp_path / "x").exists()
+    assert any("this session only" in note and "No space left" in note for note in notes)
 
 
 def test_always_is_added_to_the_users_settings_and_the_rest_stays(tmp_path: Path) -> None:

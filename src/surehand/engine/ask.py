@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
 from surehand.core.effects import DeletePath, Effect, ReadPath, WritePath
-from surehand.core.errors import ToolFailure
+from surehand.core.errors import RuleError, StateError, ToolFailure
 from surehand.core.events import EventKind
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.tool import DryRun, Permission, Preview, ShowPreview, Tool
@@ -343,7 +343,10 @@ class Permissions:
             if rule not in session.grants:
                 session.grants.append(rule)
             if answer.kind == "always" and self._remember is not None:
-                self._remember(rule)
+                try:
+                    self._remember(rule)
+                except (RuleError, StateError) as problem:  # the yes stands all the same, for this session
+                    session.emit("note", message=f"{rule} holds for this session only: {problem}")
 
     def _refusal_by_answer(self, tool: Tool, decision: Decision, answer: Answer) -> ToolFailure:
         allow = f"allow it with the rule {decision.suggestion}" if decision.suggestion else "allow it with a rule"

@@ -69,10 +69,12 @@ class Mailbox:
                         answered = True
                         return found
                     await asyncio.sleep(self.poll_s)
-                return Answer("no", f"nobody answered within {self.timeout_s:g} s")
+                _stop_waiting(store, identity)  # from now on an answer is refused: the last one is read after that
+                answered = True
+                return _look(store, identity) or Answer("no", f"nobody answered within {self.timeout_s:g} s")
             finally:
                 if not answered:
-                    _leave(store, identity)
+                    _stop_waiting(store, identity)
 
     def withdraw(self, question: Question, answer: Answer) -> None:
         """Write down that a question which waited here was answered elsewhere."""
@@ -118,11 +120,12 @@ class Mailbox:
                 raise StateError(problem)
             with store:
                 changed = store.execute(
-                    "update approvals set answer = ?, answered = ?, answered_by = ? where id = ? and answer is null",
-                    (json.dumps(answer.to_dict()), now, by, identity),
+                    "update approvals set answer = ?, answered = ?, answered_by = ? "
+                    "where id = ? and answer is null and waiting > ?",  # its asker may have left since the check
+                    (json.dumps(answer.to_dict()), now, by, identity, now - _WAITS_S),
                 ).rowcount
         if changed != 1:
-            raise StateError(f"the question {identity} has been answered already")
+            raise StateError(f"the question {identity} has been answered already, or nobody waits for it any more")
 
     @contextmanager
     def _open_store(self) -> Generator[sqlite3.Connection]:
@@ -166,13 +169,13 @@ def _look(store: sqlite3.Connection, identity: str) -> Answer | None:
         return Answer("no", "the question was taken away")
     if row[0] is not None:
         return Answer.from_dict(json.loads(row[0]) | {"by": row[2]})
-    if time.time() - row[1] > 1.0:
+    if row[1] and time.time() - row[1] > 1.0:
         with store:
             store.execute("update approvals set waiting = ? where id = ?", (time.time(), identity))
     return None
 
 
-def _leave(store: sqlite3.Connection, identity: str) -> None:
+def _stop_waiting(store: sqlite3.Connection, identity: str) -> None:
     with store:
         store.execute("update approvals set waiting = 0 where id = ? and answer is null", (identity,))
 

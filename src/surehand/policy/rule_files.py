@@ -73,7 +73,7 @@ def read_text(path: str) -> str | None:
         raise RuleError(f"{path} is not a plain file of at most {LIMIT_BYTES} bytes")
     with os.fdopen(descriptor, "rb") as file:
         try:
-            return file.read().decode("utf-8")
+            return file.read().decode("utf-8-sig")  # some editors begin a file with a byte order mark
         except UnicodeDecodeError as problem:
             raise RuleError(f"{path} is not UTF-8 text (byte {problem.start})") from None
 
@@ -265,19 +265,31 @@ def _rules_of_row(row: RuleSettings) -> list[Rule]:
 
 
 def remember(rules: str, path: str | None = None) -> None:
-    """Add allow rules, one a line, to the user's settings file (never to a project's)."""
+    """Add allow rules, one a line, to the user's settings file (never to a project's).
+
+    Raises StateError if the file cannot be written, or does not parse; then it is left as it was.
+    """
     parsed = [parse_rule("allow", line) for line in rules.splitlines() if line.strip()]
     path = os.path.realpath(path or locations.user_settings())
-    locations.private_dir(os.path.dirname(path))
-    with open(f"{path}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        before = _read_settings(path)
-        known = _allowed_rules(before, path)
-        added = [rule.text for rule in parsed if rule.text not in known]
-        if added:
-            after = before + ("" if before.endswith("\n") or not before else "\n") + "".join(map(_rule_table, added))
-            _allowed_rules(after, path)  # what would not parse is never written
-            write_private(path, after, mode=mode_of(path))
+    try:
+        locations.private_dir(os.path.dirname(path))
+        with open(f"{path}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _append_rules(path, [rule.text for rule in parsed])
+    except OSError as problem:  # a full disk, a file system that is read-only
+        raise StateError(f"{path} cannot be written, so nothing was added to it: {problem.strerror}") from None
+
+
+def _append_rules(path: str, rules: Sequence[str]) -> None:
+    before = _read_settings(path)
+    known = _allowed_rules(before, path)
+    added = [rule for rule in rules if rule not in known]
+    if added:
+        newline = "\r\n" if "\r\n" in before else "\n"
+        gap = "" if before.endswith("\n") or not before else newline
+        after = before + gap + "".join(map(_rule_table, added)).replace("\n", newline)
+        _allowed_rules(after, path)  # what would not parse is never written
+        write_private(path, after, mode=mode_of(path))
 
 
 def _rule_table(rule: str) -> str:
@@ -287,7 +299,7 @@ def _rule_table(rule: str) -> str:
 
 def _read_settings(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", newline="") as file:  # its line endings are kept
             return file.read()
     except FileNotFoundError:
         return ""
@@ -299,7 +311,7 @@ def _allowed_rules(text: str, path: str) -> set[str]:
     import tomllib
 
     try:
-        permissions = tomllib.loads(text).get("permissions", {})
+        permissions = tomllib.loads(text.removeprefix("\ufeff")).get("permissions", {})
         rows = permissions.get("rules", [])
         return {*permissions.get("allow", []), *(row["allow"] for row in rows if isinstance(row.get("allow"), str))}
     except (tomllib.TOMLDecodeError, AttributeError, TypeError) as problem:
