@@ -185,10 +185,10 @@ class Shells:
 
     def stand_in(self, cwd: str) -> None:
         """Raise ToolFailure if a command's directory is gone; the session then moves to the nearest one that exists."""
-        if _is_folder(cwd) or not _is_folder(self.session.workspace):
+        if os.path.isdir(cwd) or not os.path.isdir(self.session.workspace):
             return  # a missing workspace is reported when its launcher starts
         back = cwd
-        while not (_is_folder(back) and inside(back, self.session.roots)) and back != "/":
+        while not (os.path.isdir(back) and inside(back, self.session.roots)) and back != "/":
             back = os.path.dirname(back)
         back = back if back != "/" else self.session.workspace
         own = self.session.cwd == cwd
@@ -319,9 +319,7 @@ class Shells:
 
     def _end_if_idle(self) -> None:
         self._timer = None
-        own_git = self._for_git and self._for_git[1]
-        own = (self._launcher, self._dry_run_runner, own_git, *self._for_tools.values(), *self._retired)
-        known = [each for each in own if each is not None]
+        known = self._list_launchers()
         if any(each.busy for each in known) or (self._memory is not None and self._memory.alive):
             self._note_use()
         elif (left_s := self._used + IDLE_S - time.monotonic()) > 0:
@@ -333,6 +331,12 @@ class Shells:
                 self._record.remove()
                 self._record = None
             self._ending = asyncio.get_running_loop().create_task(_close_all(known))
+
+    def _list_launchers(self) -> list[Runner]:
+        """Return all launchers of the session, except those of servers."""
+        for_git = self._for_git and self._for_git[1]
+        found = (self._launcher, self._dry_run_runner, for_git, *self._for_tools.values(), *self._retired)
+        return [each for each in found if each is not None]
 
     async def _close_idle(self) -> None:
         """Close replaced launchers whose last command has ended."""
@@ -386,7 +390,7 @@ class Shells:
         return found
 
     async def _start(self) -> Runner:
-        if not _is_folder(self.session.workspace):
+        if not os.path.isdir(self.session.workspace):  # noqa: ASYNC240 - one status
             raise workspace_failure(self.session.workspace)
         self._secrets = frozenset(secrets_at_top(self.session.roots))
         self._opened = self.session.opens()
@@ -516,17 +520,7 @@ class Shells:
             await asyncio.wait({self._ending})
         if self._memory is not None:
             await self._memory.close()
-        own_git = self._for_git and self._for_git[1]
-        for launcher in (
-            self._launcher,
-            self._dry_run_runner,
-            own_git,
-            *self._servers,
-            *self._for_tools.values(),
-            *self._retired,
-        ):
-            if launcher is not None:
-                await launcher.close()
+        await _close_all([*self._list_launchers(), *self._servers])
         for folder in list(self._change_logs):
             self.release_change_log(folder)
         while self._spare_change_logs:
@@ -562,10 +556,6 @@ async def _close_all(runners: Iterable[Runner]) -> None:
 def _is_small(folder: str) -> bool:
     """Tell whether removing a folder is quicker than starting a thread for it."""
     return sum(1 for each in os.walk(folder) for _ in each[2][:100]) < 100
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path)
 
 
 def in_force(launcher: Runner) -> dict[str, Any]:
