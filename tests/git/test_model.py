@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from surehand.git.model import what_asks
+from surehand.git.model import find_risks
 
 
 def repository(folder: Path, text: str = "", name: str = "config") -> Path:
@@ -73,9 +73,9 @@ def git(*words: str, cwd: Path) -> None:
     ],
 )
 def test_a_setting_that_is_not_known_to_be_harmless_is_named(tmp_path: Path, text: str, found: str) -> None:
-    assert what_asks(str(repository(tmp_path, text) / "deep" / "down")) == (found,)
+    assert find_risks(str(repository(tmp_path, text) / "deep" / "down")) == (found,)
     other = repository(tmp_path / "other", text, "config.worktree")
-    assert what_asks(str(other)) == (found,)
+    assert find_risks(str(other)) == (found,)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_setting_that_is_not_known_to_be_harmless_is_named(tmp_path: Path, tex
     ],
 )
 def test_everyday_settings_ask_nothing(tmp_path: Path, text: str) -> None:
-    assert what_asks(str(repository(tmp_path, text))) == ()
+    assert find_risks(str(repository(tmp_path, text))) == ()
 
 
 def test_an_included_file_of_the_repository_is_read_like_the_settings_themselves(tmp_path: Path) -> None:
     repository(tmp_path, "[include]\n\tpath = ../.gitconfig\n")
     (tmp_path / ".gitconfig").write_text("[pull]\n\trebase = true\n[diff]\n\texternal = ./x\n")
-    assert what_asks(str(tmp_path)) == ("diff.external",)
+    assert find_risks(str(tmp_path)) == ("diff.external",)
 
 
 def test_a_worktree_is_judged_by_the_settings_it_shares(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_worktree_is_judged_by_the_settings_it_shares(tmp_path: Path) -> None:
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {own}\n")
     (own / "gitdir").write_text(f"{tree}/.git\n")
-    assert what_asks(str(tree)) == ("diff.x.textconv",)
+    assert find_risks(str(tree)) == ("diff.x.textconv",)
 
 
 def test_a_git_file_that_leads_out_and_is_not_named_back_asks(tmp_path: Path) -> None:
@@ -124,26 +124,26 @@ def test_a_git_file_that_leads_out_and_is_not_named_back_asks(tmp_path: Path) ->
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {other}\n")
-    assert what_asks(str(tree)) == (f".git, which leads to {other}",)
-    assert what_asks(str(tree), [str(tmp_path)]) == ()
+    assert find_risks(str(tree)) == (f".git, which leads to {other}",)
+    assert find_risks(str(tree), [str(tmp_path)]) == ()
 
 
 def test_settings_that_cannot_be_read_ask_and_no_repository_asks_nothing(tmp_path: Path) -> None:
     repository(tmp_path / "a")
     (tmp_path / "a/.git/config").unlink()
     (tmp_path / "a/.git/config").mkdir()
-    assert what_asks(str(tmp_path / "a")) == ("config, which cannot be read",)
-    assert what_asks(str(repository(tmp_path / "b", "[core\n!!"))) == ("config, which cannot be read",)
-    assert what_asks("/proc") == ()
+    assert find_risks(str(tmp_path / "a")) == ("config, which cannot be read",)
+    assert find_risks(str(repository(tmp_path / "b", "[core\n!!"))) == ("config, which cannot be read",)
+    assert find_risks("/proc") == ()
 
 
 def test_a_plain_folder_that_is_a_repository_is_judged_by_its_own_settings(tmp_path: Path) -> None:
     repository(tmp_path)
     inner = bare(tmp_path / "evil", '[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = "touch pwn"\n')
-    assert what_asks(str(inner)) == ("core.fsmonitor",)
-    assert what_asks(str(tmp_path)) == ()
+    assert find_risks(str(inner)) == ("core.fsmonitor",)
+    assert find_risks(str(tmp_path)) == ()
     (inner / "config").write_text("[core]\n\tbare = false\n\tworktree = /etc\n")
-    assert what_asks(str(inner)) == ("core.worktree, which leads to /etc",)
+    assert find_risks(str(inner)) == ("core.worktree, which leads to /etc",)
 
 
 def test_a_gitdir_through_a_link_is_followed_as_the_kernel_does(tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_a_gitdir_through_a_link_is_followed_as_the_kernel_does(tmp_path: Path) 
     bare(tmp_path / "sub/g")
     (tmp_path / "sub/l").symlink_to("../deep/dir")
     (tmp_path / "sub/.git").write_text("gitdir: l/../g\n")
-    assert "diff.x.textconv" in what_asks(str(tmp_path / "sub"))
+    assert "diff.x.textconv" in find_risks(str(tmp_path / "sub"))
 
 
 def test_what_a_commondir_names_counts(tmp_path: Path) -> None:
     repository(tmp_path)
     bare(tmp_path / ".git/evil", "[diff]\n\texternal = x\n")
     (tmp_path / ".git/commondir").write_text("evil\n")
-    assert what_asks(str(tmp_path)) == ("diff.external",)
+    assert find_risks(str(tmp_path)) == ("diff.external",)
 
 
 @pytest.mark.parametrize("name", ["config", "HEAD", "info"])
@@ -169,26 +169,26 @@ def test_a_link_out_of_the_folder_of_git_asks(tmp_path: Path, name: str) -> None
     outside.write_text("ref: refs/heads/main\n" if name == "HEAD" else "")
     (tmp_path / "r/.git" / name).unlink(missing_ok=True)
     (tmp_path / "r/.git" / name).symlink_to(outside)
-    assert what_asks(str(tmp_path / "r")) == (f"{name}, which is a link to {outside}",)
+    assert find_risks(str(tmp_path / "r")) == (f"{name}, which is a link to {outside}",)
 
 
 def test_objects_of_another_repository_ask(tmp_path: Path) -> None:
     repository(tmp_path / "r")
     (tmp_path / "r/.git/objects/info").mkdir()
     (tmp_path / "r/.git/objects/info/alternates").write_text("/elsewhere/objects\n")
-    assert what_asks(str(tmp_path / "r")) == ("objects/info/alternates, which leads to /elsewhere/objects",)
+    assert find_risks(str(tmp_path / "r")) == ("objects/info/alternates, which leads to /elsewhere/objects",)
 
 
 def test_settings_of_submodules_count_for_the_repository_around_them(tmp_path: Path) -> None:
     repository(tmp_path)
     inner = bare(tmp_path / ".git/modules/libs/x", "[diff]\n external = ./x\n")
-    assert what_asks(str(tmp_path)) == ("diff.external",)
+    assert find_risks(str(tmp_path)) == ("diff.external",)
     (inner / "config").write_text("[core]\n\tbare = false\n\thooksPath = x\n")
-    assert what_asks(str(tmp_path)) == ("core.hookspath",)  # what switches hooks off does not reach submodules
+    assert find_risks(str(tmp_path)) == ("core.hookspath",)  # what switches hooks off does not reach submodules
     (inner / "config").write_text("")
     (tmp_path / ".gitmodules").write_text('[submodule "y"]\n\tpath = vendor/y\n\turl = ./y\n')
     repository(tmp_path / "vendor" / "y", '[filter "x"]\n clean = ./x\n')
-    assert what_asks(str(tmp_path)) == ("filter.x.clean",)
+    assert find_risks(str(tmp_path)) == ("filter.x.clean",)
 
 
 @pytest.mark.parametrize("version", ["2", "4"])
@@ -201,9 +201,9 @@ def test_gitlinks_without_gitmodules_and_submodules_of_submodules_count(tmp_path
         git("commit", "-q", "--allow-empty", "-m", "x", cwd=folder)
     for name in ("a/b", "a"):
         git("add", "-A", cwd=tmp_path / name)
-    assert what_asks(str(tmp_path / "a")) == ()
+    assert find_risks(str(tmp_path / "a")) == ()
     git("config", "diff.x.textconv", "touch pwn", cwd=tmp_path / "a/b/c")
-    assert what_asks(str(tmp_path / "a")) == ("diff.x.textconv",)
+    assert find_risks(str(tmp_path / "a")) == ("diff.x.textconv",)
 
 
 POINTERS = {
@@ -225,7 +225,7 @@ def test_a_pointer_is_read_as_git_reads_it(how: str, tmp_path: Path) -> None:
     (tmp_path / ".git").rename(folder)
     (tmp_path / ".git").write_bytes(text)
     git("config", "core.fsmonitor", "./x", cwd=tmp_path)  # git itself finds it
-    assert "core.fsmonitor" in str(what_asks(str(tmp_path), [str(tmp_path)]))
+    assert "core.fsmonitor" in str(find_risks(str(tmp_path), [str(tmp_path)]))
 
 
 @pytest.mark.parametrize(("name", "text"), [("c ", "../../c "), ("c", "../../c" + "\n" * 3_000_000)])
@@ -233,7 +233,7 @@ def test_what_a_worktree_shares_is_found_as_git_finds_it(name: str, text: str, t
     bare(tmp_path / name, "[core]\n\tfsmonitor = ./x\n")
     repository(tmp_path / "work")
     (tmp_path / "work/.git/commondir").write_text(text)
-    assert "core.fsmonitor" in str(what_asks(str(tmp_path / "work"), [str(tmp_path)]))
+    assert "core.fsmonitor" in str(find_risks(str(tmp_path / "work"), [str(tmp_path)]))
 
 
 @pytest.mark.parametrize("line", ["{} ", '"{}"', "{}\x0bx"])
@@ -241,7 +241,7 @@ def test_objects_elsewhere_are_named_however_the_line_is_written(line: str, tmp_
     place = repository(tmp_path / "work") / ".git/objects/info"
     place.mkdir()
     (place / "alternates").write_text(line.format(tmp_path / "objects") + "\n")
-    asked = what_asks(str(tmp_path / "work"), [str(tmp_path / "work")])
+    asked = find_risks(str(tmp_path / "work"), [str(tmp_path / "work")])
     assert "alternates" in str(asked)
 
 
@@ -295,7 +295,7 @@ def test_a_program_is_named_however_git_comes_to_it(
     arrange(tmp_path)
     git("diff", cwd=tmp_path)
     assert (tmp_path / "pwn").exists(), "git itself would run it"
-    assert found in what_asks(str(tmp_path), [str(tmp_path)])
+    assert found in find_risks(str(tmp_path), [str(tmp_path)])
 
 
 def track(folder: Path, path: str, mode: int, *, checksum: bytes | None = None) -> None:
@@ -310,7 +310,7 @@ def track(folder: Path, path: str, mode: int, *, checksum: bytes | None = None) 
 def test_an_index_that_tracks_a_file_outside_asks(path: str, tmp_path: Path) -> None:
     folder, path = repository(tmp_path / "r"), path.format(tmp_path)
     track(folder, path, 0o100644)
-    assert what_asks(str(folder)) == (f"index, which tracks {path}",)
+    assert find_risks(str(folder)) == (f"index, which tracks {path}",)
 
 
 @pytest.mark.parametrize("name", ["link", "a/link", "a/b/c"])
@@ -319,8 +319,8 @@ def test_an_index_that_tracks_a_file_behind_a_link_to_elsewhere_asks(name: str, 
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).symlink_to(outside)
     track(folder, f"{name}/deep/secret", 0o100644)
-    assert what_asks(str(folder)) == (f"index, which tracks files in {name}, a link to {outside}",)
-    assert what_asks(str(folder), [str(outside)]) == ()
+    assert find_risks(str(folder)) == (f"index, which tracks files in {name}, a link to {outside}",)
+    assert find_risks(str(folder), [str(outside)]) == ()
 
 
 @pytest.mark.parametrize("name", ["../../outside/pack-1.idx", "/etc/x.idx", "pack-1.idx", ""])
@@ -336,11 +336,11 @@ def test_an_index_over_packs_that_names_other_files_asks(name: str, says: str, t
     path.parent.mkdir()
     pack = f"pack-{'1' * 40}.idx"
     write(pack, pack)
-    assert what_asks(str(tmp_path)) == ()
+    assert find_risks(str(tmp_path)) == ()
     write(pack, name)
-    assert what_asks(str(tmp_path)) == ("pack/multi-pack-index, which names other files than packs",)
+    assert find_risks(str(tmp_path)) == ("pack/multi-pack-index, which names other files than packs",)
     path.write_bytes(b"MIDX")
-    assert what_asks(str(tmp_path)) == ("pack/multi-pack-index, which names other files than packs",)
+    assert find_risks(str(tmp_path)) == ("pack/multi-pack-index, which names other files than packs",)
 
 
 def test_an_index_over_packs_as_git_writes_it_asks_nothing(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_an_index_over_packs_as_git_writes_it_asks_nothing(tmp_path: Path) -> No
         git("commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path)
         git("repack", "-dq", cwd=tmp_path)
     git("multi-pack-index", "write", cwd=tmp_path)
-    assert what_asks(str(tmp_path)) == ()
+    assert find_risks(str(tmp_path)) == ()
 
 
 @pytest.mark.parametrize("how", ["in two files", "with a wrong checksum", "that ends early"])
@@ -364,10 +364,10 @@ def test_other_repositories_are_seen_in_every_index_that_git_reads(how: str, tmp
     if how == "in two files":
         git("update-index", "--split-index", cwd=tmp_path)
         assert b"inner" not in index.read_bytes()
-        assert what_asks(str(tmp_path)) == ("filter.x.clean",)
+        assert find_risks(str(tmp_path)) == ("filter.x.clean",)
     else:
         index.write_bytes(index.read_bytes()[:-20] + (b"\1" * 20 if how == "with a wrong checksum" else b""))
-        assert what_asks(str(tmp_path)) == ("index, which cannot be read",)
+        assert find_risks(str(tmp_path)) == ("index, which cannot be read",)
 
 
 @pytest.mark.parametrize(
@@ -382,20 +382,20 @@ def test_what_git_prints_of_its_own_folder_is_no_link_out_of_it(name: str, tmp_p
     link = folder / ".git" / name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(outside)
-    assert what_asks(str(folder)) == (f"{name}, which is a link to {outside}",)
+    assert find_risks(str(folder)) == (f"{name}, which is a link to {outside}",)
     link.unlink()
     link.symlink_to(folder / "inside")
-    assert what_asks(str(folder)) == ()
+    assert find_risks(str(folder)) == ()
     link.unlink()
     link.symlink_to(folder / ".env")
-    assert what_asks(str(folder)) == (f"{name}, which is a link to {folder}/.env",)
+    assert find_risks(str(folder)) == (f"{name}, which is a link to {folder}/.env",)
 
 
 def test_a_folder_of_git_that_shares_another_projects_asks(tmp_path: Path) -> None:
     other = bare(tmp_path / "other")
     folder = repository(tmp_path / "r", "[core]\n\tworktree = ..\n")
     (folder / ".git/commondir").write_text(f"{other}\n")
-    assert what_asks(str(folder), [str(folder)]) == (f"commondir, which leads to {other}",)
+    assert find_risks(str(folder), [str(folder)]) == (f"commondir, which leads to {other}",)
 
 
 def test_objects_of_another_repository_ask_also_behind_others(tmp_path: Path) -> None:
@@ -403,10 +403,10 @@ def test_objects_of_another_repository_ask_also_behind_others(tmp_path: Path) ->
     for objects, further in ((folder / ".git/objects", folder / "o"), (folder / "o", tmp_path / "other/objects")):
         (objects / "info").mkdir(parents=True)
         (objects / "info/alternates").write_text(f"{further}\n")
-    assert what_asks(str(folder)) == (f"objects/info/alternates, which leads to {tmp_path}/other/objects",)
+    assert find_risks(str(folder)) == (f"objects/info/alternates, which leads to {tmp_path}/other/objects",)
 
 
 @pytest.mark.parametrize("value", ["%(prefix)/../x", ":(optional)x", "a\tb", "a\rb"])
 def test_a_path_that_not_every_git_reads_alike_asks(value: str, tmp_path: Path) -> None:
     repository(tmp_path, f"[mailmap]\n\tfile = {value}\n")
-    assert what_asks(str(tmp_path)) == ("mailmap.file",)
+    assert find_risks(str(tmp_path)) == ("mailmap.file",)

@@ -22,7 +22,7 @@ from tests.faults import tracing
 from tests.users import ORDINARY, USERS
 
 from surehand.git.config import only_reading
-from surehand.git.model import is_harmless, what_asks
+from surehand.git.model import find_risks, is_harmless
 from surehand.shell.programs.git import FORMS, SUBCOMMANDS
 
 pytestmark = pytest.mark.skipif(
@@ -287,7 +287,7 @@ def try_one(repository: Path, seed: int, commands: int | None = None) -> None:
     every = {key_of(name): values(chance, outside)[0] for name in chance.sample(NAMES, len(NAMES) * 2 // 3)}
     settings = harmless(every, repository)
     set_up(repository, settings)
-    assert what_asks(str(repository), [str(repository)]) == (), seed
+    assert find_risks(str(repository), [str(repository)]) == (), seed
     lines = [(name, line) for name, each in LOOKS.items() for line in each]
     for name, line in lines if commands is None else chance.sample(lines, commands):
         assert faults(name, looked(repository, home, line), repository, home) == [], (seed, line, settings)
@@ -309,7 +309,7 @@ def test_many_repositories_about_which_nothing_is_asked(repository: Path, seed: 
 def test_the_watch_sees_what_a_setting_that_is_asked_about_would_do(repository: Path) -> None:
     outside, home = repository.parent / "outside", repository.parent / "home"
     set_up(repository, {"diff.x.textconv": f"{outside}/run.sh", "blame.ignoreRevsFile": f"{outside}/secret.txt"})
-    assert what_asks(str(repository)) == ("diff.x.textconv", "blame.ignorerevsfile")
+    assert find_risks(str(repository)) == ("diff.x.textconv", "blame.ignorerevsfile")
     assert any("run.sh" in each for each in faults("diff", looked(repository, home, "diff"), repository, home))
     blamed = faults("blame", looked(repository, home, "blame a.txt"), repository, home)
     assert f"git blame: read {outside}/secret.txt" in blamed

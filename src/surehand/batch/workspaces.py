@@ -26,7 +26,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.frozen import frozen, replace_values
 from surehand.core.secrets import is_secret
 from surehand.files.trees import remove_tree
-from surehand.git.model import what_asks
+from surehand.git.model import find_risks
 from surehand.git.repositories import repository_at
 from surehand.state import locations
 from surehand.state.files import write_private
@@ -165,7 +165,7 @@ class Workspaces:
             if wanted:
                 raise ToolFailure(f"{folder} is not the top of a git repository")
             return None
-        if asks := await asyncio.to_thread(what_asks, folder):
+        if asks := await asyncio.to_thread(find_risks, folder):
             if wanted:
                 raise ToolFailure(
                     f"git is not run on {folder}, where it may run something: {', '.join(asks[:5])}",

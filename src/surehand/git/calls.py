@@ -1,4 +1,4 @@
-"""Calls of git: which print what is in files, and out of which revisions, read from their words."""
+"""Parses calls of git: which of them print file contents, and from which revisions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from surehand.core.frozen import frozen
 from surehand.core.text import lazy_pattern
 
 Reach: TypeAlias = Literal["history", "commits", "trees", "blobs", "named"]
-"""What is printed: changes of all commits that lead to the revisions, or of those named; whole trees; objects.
-
-Of what is only `named`, nothing but those objects that are contents themselves.
+"""What a command prints: `history` the changes of the revisions and all their ancestors, `commits` the changes of the
+named commits, `trees` whole trees, `blobs` any object. `named` prints only those named objects that are blobs.
 """
 
 _BEFORE: Final = lazy_pattern(
@@ -28,58 +27,58 @@ _NO_PATCH: Final = lazy_pattern(
 )
 _NAMES_ONLY: Final = lazy_pattern(r"-[lLcq]|--(?:files-with-matches|files-without-match|name-only|count|quiet)")
 _RAW: Final = lazy_pattern(r"%\(\*?raw")
-"""What in a format stands for all of an object, which may be a file's content."""
+"""Format placeholders that print a whole object, which may be a file's content."""
 _IN_FULL: Final = lazy_pattern(r"-a|--text|--binary|--textconv|--ext-diff")
-"""Options with which a change is printed though its file is marked as one of which none is to be."""
+"""Options that print a change even if an attribute (`-diff`) says that the file's changes are not to be printed."""
 _MANY: Final = lazy_pattern(
     r"-g|--(?:all|branches|tags|remotes|glob|reflog|walk-reflogs|bisect|alternate-refs|indexed-objects|stdin|merge)(?:=.*)?"
 )
-"""Options that name revisions by their kind or elsewhere: everything there is may be meant."""
+"""Options that select revisions by kind, or read them from elsewhere: any revision may be meant."""
 _COUNTS: Final = lazy_pattern(r"(?:-n?|--max-count=)(-?\d+)")
 _SHOWS_ALIKE: Final = lazy_pattern(
     r"-\d+|-n\d+|--max-count=\d+|-[puw]|-U\d+|--(?:patch|stat|oneline|decorate|no-color|color|abbrev-commit|"
     r"date|format|pretty|unified|word-diff|numstat|name-only|name-status|no-ext-diff|no-textconv)(?:=.*)?"
 )
-"""Options of `log` that leave which commits are shown."""
+"""Options of `log` that do not change which commits are shown."""
 
 
 @frozen
 class GitCall:
-    """A git command taken apart: the folder of `-C`, the subcommand, and the words after it."""
+    """A parsed git command: the directory of `-C`, the subcommand and its arguments."""
 
     folder: str
     name: str
     words: tuple[str, ...]
     plain: bool
-    """Whether only known options stand before the subcommand."""
+    """Whether all options before the subcommand are known."""
 
 
 @frozen
 class PrintedRevisions:
-    """Out of what a command prints contents: revisions as they are written, and the paths it is held to, if any."""
+    """The revisions, as written, whose contents a command prints, and how far from them it reaches."""
 
     reach: Reach
     revisions: tuple[str, ...]
     most: int | None = None
-    """How many commits at most."""
+    """Limit on the number of commits."""
     staged: bool = False
-    """Whether it prints what is in the index, too."""
+    """Whether it also prints contents from the index."""
     assumed: bool = False
-    """Whether it prints of the index what git was told to take for unchanged, whatever is in the files."""
+    """Whether it prints the indexed content of files marked `assume-unchanged`, whatever the files hold."""
     contained: bool = False
-    """Whether the sandbox leaves out what it can tell by its name."""
+    """Whether the sandbox's attributes keep git from printing secrets that they match by name."""
     submodules: bool = False
-    """Whether it prints changes within submodules, too."""
+    """Whether it also prints changes inside submodules."""
 
 
 def parse_call(words: Sequence[str]) -> GitCall | None:
-    """Return the parts of a git command; None for one without a subcommand."""
+    """Parse a git command; None if it has no subcommand."""
     folder, plain, at = "", True, 1
     while at < len(words) and words[at].startswith("-"):
         if words[at] == "-C" and at + 1 < len(words):
-            folder = os.path.join(folder, words[at + 1])  # each is named from the one before
+            folder = os.path.join(folder, words[at + 1])  # each `-C` is relative to the one before
             at += 1
-        elif words[at] == "-c":  # its value is no subcommand
+        elif words[at] == "-c":  # skip its value, which is not the subcommand
             plain = False
             at += 1
         elif not _BEFORE.fullmatch(words[at]):
@@ -91,9 +90,9 @@ def parse_call(words: Sequence[str]) -> GitCall | None:
 def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
     """Return the revisions whose committed contents the command prints; None if it prints none.
 
-    Each option has to stand by itself, with its value glued to it: which take one is not known here.
-    What `diff` prints of secrets is left out by the sandbox, but for the options that print everything; `diffs` says
-    that there is no such sandbox.
+    Options must be separate words with their value attached (see `spell_out`): which of them take a value is not known
+    here. In the sandbox `diff` prints no secret, except with options that override attributes; `diffs` says that there
+    is no such sandbox.
     """
     name, words = call.name, call.words
     if name == "stash" and words[:1] == ("show",):
@@ -106,7 +105,7 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
         hidden = any(_NO_PATCH.fullmatch(word) for word in words) and not any(_PATCH.fullmatch(word) for word in words)
         if hidden:
             return PrintedRevisions("named", _operands(words)) if _operands(words) else None
-        # With a number it goes on from each commit to those that lead to it, as `log` does.
+        # With a limit on commits it walks the ancestors, as `log` does.
         reach: Reach = "history" if any(_COUNTS.fullmatch(word) for word in words) else "commits"
         inner = "--submodule=diff" in words
         return PrintedRevisions(reach, _operands(words) or ("HEAD",), _most(words), submodules=inner)
@@ -134,13 +133,13 @@ def prints(call: GitCall, *, diffs: bool = False) -> PrintedRevisions | None:
         named = names[1:] if "-p" not in words and names[:1] == ("blob",) else names  # `cat-file blob NAME`
         return PrintedRevisions("blobs", named) if shows else None
     raw = name in ("for-each-ref", "tag", "branch") and any(_RAW.search(word) for word in words)
-    if raw or name == "diff-pairs":  # which prints what it is given the names of
+    if raw or name == "diff-pairs":  # prints the objects it is given the names of
         return PrintedRevisions("blobs", ())
     return None
 
 
 def prints_notes(call: GitCall) -> bool:
-    """Whether the command prints the notes on commits."""
+    """Tell whether the command prints the notes attached to commits."""
     if call.name == "notes":
         return call.words[:1] == ("show",)
     return call.name in ("log", "show", "whatchanged", "rev-list", "reflog", "stash", "diff-tree", "range-diff")
@@ -151,7 +150,7 @@ def _judge_grep(words: Sequence[str]) -> PrintedRevisions | None:
         return None
     revisions = _operands(words)
     if not any(word.startswith(("-e", "-f")) for word in words):
-        # The first operand is the pattern, also behind a `--` that nothing stands before.
+        # The first operand is the pattern, even after a leading `--`.
         revisions = (revisions or tuple(_before_paths(words[len(_before_paths(words)) + 1 :])))[1:]
     return PrintedRevisions("trees", revisions, staged="--cached" in words, assumed=not revisions)
 
@@ -161,21 +160,21 @@ def _before_paths(words: Sequence[str]) -> Sequence[str]:
 
 
 def _operands(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words before `--` that are no options, and what those stand for that name revisions by their kind."""
+    """Return the operands before `--`, with options that select revisions by kind as `--all --reflog`."""
     found: list[str] = []
     for word in _before_paths(words):
         if _MANY.fullmatch(word):
             found += ["--all", "--reflog", *(["--stdin"] if word == "--stdin" else [])]
         elif not word.startswith("-"):
             found.append(word)
-    if "--not" in words:  # it turns round what leads to a commit and what does not, so that all may
+    if "--not" in words:  # inverts which revisions are included: any may be
         ends = (end for each in found for end in re.split(r"\.{2,3}", each.lstrip("^")))
         found = [re.sub(r"\^(?:[!@]|-\d*)$", "", end) for end in ends if end]
     return tuple(found)
 
 
 def _most(words: Sequence[str]) -> int | None:
-    """Return how many commits are shown at most, where these are the newest ones."""
+    """Return the limit on commits, if these are the newest ones; None if other options select them."""
     if "--" in words or not all(_SHOWS_ALIKE.fullmatch(word) for word in words if word.startswith("-")):
         return None
     found = filter(None, map(_COUNTS.fullmatch, words))

@@ -1,8 +1,7 @@
-"""git's configuration as git reads it; git itself is never run.
+"""Parses git's configuration without running git.
 
-A repository's own configuration can name programs. Here it is only read: sections, quotes, comments, continued lines,
-`include.path`, `includeIf` for a repository's place (`gitdir:`), branch (`onbranch:`) or remotes (`hasconfig:`), and
-what the environment adds (`GIT_CONFIG_COUNT`).
+Supports sections, quotes, comments, continued lines, `include.path`, `includeIf` with `gitdir:`, `onbranch:` and
+`hasconfig:`, and settings from the environment (`GIT_CONFIG_COUNT`).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from surehand.core.text import lazy_pattern
 from surehand.git.wildmatch import translate
 
 READ_LIMIT: Final = 100 << 20
-"""Bytes of an ignore or configuration file; git stops at the same size."""
+"""Limit on the size of an ignore file in bytes, the same as git's."""
 _CONFIG_LIMIT: Final = 1 << 20
 _INCLUDES: Final = 10
 _NUMBERED: Final = 1000
-"""Settings taken from the environment."""
+"""Limit on settings from the environment."""
 _BLANKS: Final = b" \t\r\n"
-"""What git takes for blanks; `\\s` means more."""
+"""git's whitespace; `\\s` matches more."""
 _SECTION: Final = lazy_pattern(rb'[ \t\r\n]*\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\\n]|\\[^\n])*)")?\s*\]')
 _ENTRY: Final = lazy_pattern(
     rb"[ \t\r\n]*([A-Za-z][A-Za-z0-9-]*)[ \t]*"
@@ -38,9 +37,9 @@ _TRUE: Final = frozenset({b"true", b"yes", b"on"})
 
 
 def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True, beginning: bool = False) -> bytes | None:
-    """Return the bytes of a regular file, or None for anything else: missing, a FIFO, a link not to follow.
+    """Return the bytes of a regular file; None for anything else (missing, a FIFO, a link that is not followed).
 
-    Of a file beyond the limit that is nothing, or its `beginning`.
+    For a file larger than the limit, None, or with `beginning` its first bytes.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -59,22 +58,22 @@ def read_plain(path: bytes, limit: int = READ_LIMIT, *, follow: bool = True, beg
 
 
 def is_true(value: bytes) -> bool:
-    """Return whether a value says yes: a word for it, or a number other than zero."""
+    """Return whether a value is true to git: `true`, `yes`, `on` or a number other than zero."""
     return value.lower() in _TRUE or (value.isdigit() and int(value) != 0)
 
 
 def config_home() -> bytes:
-    """Return the folder of the user's configuration files."""
+    """Return the directory of the user's configuration files."""
     return os.environb.get(b"XDG_CONFIG_HOME") or os.path.expanduser(b"~/.config")
 
 
 def settings_of(git_dir: bytes | None, shared: bytes = b"") -> dict[bytes, bytes]:
-    """Return `section.key` → value as they hold in a repository (outside one: None), by git's order of files."""
-    return dict(_Reading(git_dir, shared).entries())
+    """Return the effective settings, `section.key` → value, of a repository, or outside of one (None)."""
+    return dict(_ConfigReader(git_dir, shared).entries())
 
 
 def user_files() -> list[bytes]:
-    """Return the system's and the user's configuration files: what comes later counts."""
+    """Return the system's and the user's configuration files; later ones override earlier ones."""
     environment = os.environb
     files: list[bytes] = []
     if not is_true(environment.get(b"GIT_CONFIG_NOSYSTEM", b"")):
@@ -87,7 +86,7 @@ def user_files() -> list[bytes]:
 
 
 def _from_environment() -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values that the environment numbers; they count more than any file."""
+    """Yield the settings of `GIT_CONFIG_KEY_<n>`, which override all files."""
     number = os.environb.get(b"GIT_CONFIG_COUNT", b"")
     for at in range(min(int(number), _NUMBERED) if number.isdigit() else 0):
         section, _, rest = os.environb.get(b"GIT_CONFIG_KEY_%d" % at, b"").partition(b".")
@@ -95,8 +94,8 @@ def _from_environment() -> Iterator[tuple[bytes, bytes]]:
         yield section.lower() + b"." + subsection + dot + key.lower(), os.environb.get(b"GIT_CONFIG_VALUE_%d" % at, b"")
 
 
-class _Reading:
-    """One reading of the configuration, of which the conditions of `includeIf` are asked."""
+class _ConfigReader:
+    """One pass over the configuration, which evaluates the conditions of `includeIf`."""
 
     __slots__ = ("_git_dir", "_shared", "_urls")
 
@@ -106,31 +105,31 @@ class _Reading:
         self._urls: list[bytes] | None = None
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield every key and value; what comes later counts."""
+        """Yield every key and value; later ones override earlier ones."""
         git_dir, of_worktree = self._git_dir, b""
         for file in [*user_files(), *([] if git_dir is None else [os.path.join(self._shared, b"config")])]:
-            for key, value in self._of_file(file):
+            for key, value in self._file_entries(file):
                 of_worktree = value if key == b"extensions.worktreeconfig" else of_worktree
                 yield key, value
         if git_dir is not None and is_true(of_worktree):
-            yield from self._of_file(os.path.join(git_dir, b"config.worktree"))
+            yield from self._file_entries(os.path.join(git_dir, b"config.worktree"))
         yield from _from_environment()
 
-    def _of_file(self, file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what a file says, what included files say where they are named."""
+    def _file_entries(self, file: bytes, depth: int = 0) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the settings of a file, with those of included files in their place."""
         for key, value in _parse_config(read_plain(file, _CONFIG_LIMIT) or b""):
-            if key == b"include.path" or ((asked := _CONDITION.fullmatch(key)) and self._holds(asked, file)):
+            if key == b"include.path" or ((asked := _CONDITION.fullmatch(key)) and self._condition_holds(asked, file)):
                 if depth < _INCLUDES:
                     named = os.path.join(os.path.dirname(file), os.path.expanduser(value))
-                    yield from self._of_file(named, depth + 1)
+                    yield from self._file_entries(named, depth + 1)
             else:
                 yield key, value
 
-    def _holds(self, asked: re.Match[bytes], file: bytes) -> bool:
+    def _condition_holds(self, asked: re.Match[bytes], file: bytes) -> bool:
         """Return whether the condition of an `includeIf` holds."""
         kind, pattern, git_dir = asked[1], asked[2], self._git_dir
         if kind.startswith(b"hasconfig"):
-            return any(_fits(pattern, url, False) for url in self._remotes())
+            return any(_fits(pattern, url, False) for url in self._remote_urls())
         if git_dir is None:
             return False
         pattern += b"**" if pattern.endswith(b"/") else b""
@@ -145,8 +144,8 @@ class _Reading:
         places = (os.path.realpath(git_dir), git_dir)
         return any(_fits(pattern, place, kind == b"gitdir/i") for place in places)
 
-    def _remotes(self) -> list[bytes]:
-        """Return the addresses of all remotes; a file that is included because of one may not name others."""
+    def _remote_urls(self) -> list[bytes]:
+        """Return the URLs of all remotes; files included on that condition may not define remotes."""
         if self._urls is None:
             self._urls = []
             self._urls = [
@@ -162,10 +161,10 @@ def _fits(pattern: bytes, text: bytes, fold: bool) -> bool:
 
 @frozen
 class Entry:
-    """One setting in a file: its key, its value, and the bytes it is written in."""
+    """A setting in a file: key, value and byte range."""
 
     key: bytes
-    """Section and name in lower case, what stands between them as it is."""
+    """Section and name in lower case; the subsection as written."""
     value: bytes
     begin: int
     end: int
@@ -173,10 +172,10 @@ class Entry:
 
 @lru_cache(maxsize=64)
 def entries(data: bytes) -> tuple[tuple[Entry, ...], bool]:
-    """Return every setting in order, and whether git would read the file to its end without a fault.
+    """Return every setting in order, and whether git would parse the whole file without an error.
 
-    Where git would refuse, what can be read is returned all the same. With a NUL in it a file counts as one of these:
-    git goes on reading, but takes a key or a value to end there.
+    Settings after an error are returned, too. A file with a NUL counts as erroneous: git goes on, but ends a key or
+    value there.
     """
     found: list[Entry] = []
     section, at, whole = b"", 3 if data.startswith(b"\xef\xbb\xbf") else 0, b"\0" not in data
@@ -189,7 +188,7 @@ def entries(data: bytes) -> tuple[tuple[Entry, ...], bool]:
             value = b"true" if entry[2] is None else _value(entry[2])
             found.append(Entry(section + b"." + entry[1].lower(), value, entry.start(1), entry.end()))
             at = entry.end()
-        else:  # a comment, an empty line, or what git would refuse
+        else:  # a comment, an empty line, or a syntax error
             end = data.find(b"\n", at) + 1 or len(data)
             whole = whole and data[at:end].lstrip(_BLANKS)[:1] in (b"", b"#", b";")
             at = end
@@ -201,7 +200,7 @@ def _parse_config(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _value(text: bytes) -> bytes:
-    """Return a value without its quotes, escapes and the blanks after it."""
+    """Decode a value: undo quotes and escapes, strip trailing whitespace."""
     result, quoted, at = bytearray(), False, 0
     end = 0
     while at < len(text):
@@ -223,10 +222,10 @@ def _value(text: bytes) -> bytes:
     return bytes(result[:end])
 
 
-# Variables for reads: under them git starts no program of the repository's and reaches nobody.
+# Variables for reading commands: with them git runs no program of the repository and opens no connection.
 #
-# They switch off what a repository can set for itself and what can be switched off from outside. What cannot (filters,
-# text conversions, settings of repositories inside) is asked about by the model instead.
+# They override those settings of a repository that can be overridden from outside. `git.model` asks about the others
+# (filters, text conversions, settings of nested repositories).
 
 _SETTINGS: Final = {
     "core.fsmonitor": "false",
@@ -240,14 +239,14 @@ _VARIABLES: Final = {
     # `git diff` refreshes the index, locks or not, and runs `post-index-change` after it.
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, this holds in submodules too
+    "GIT_ALLOW_PROTOCOL": "none",  # unlike settings, also applies in submodules
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
 }
 
 
 def number_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that give git these settings."""
+    """Return the environment variables that pass these settings to git."""
     numbered = {"GIT_CONFIG_COUNT": str(len(settings))}
     for at, (key, value) in enumerate(settings.items()):
         numbered |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
@@ -255,7 +254,7 @@ def number_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def only_reading(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables under which git only reads, with some settings more."""
+    """Return the environment variables for reading commands, with additional settings."""
     return {**_VARIABLES, **number_settings({**_SETTINGS, **settings})}
 
 
@@ -273,5 +272,5 @@ OWN_WORDS: Final = (
     "--no-pager",
     *(word for key, value in _OWN_SETTINGS.items() for word in ("-c", f"{key}={value}")),
 )
-"""What stands before the subcommand wherever Surehand runs git itself."""
+"""Options before the subcommand wherever Surehand runs git itself."""
 OWN_VARIABLES: Final = {**_VARIABLES, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}

@@ -1,7 +1,7 @@
-"""The model of what a repository's own files make git do, and whether that is harmless: the one place that knows.
+"""The model of git: whether a repository's own files could make it run, read or reach something unexpected.
 
-The user's own settings (`~/.gitconfig`, the system's, the environment's) are the user's; a repository's may be
-anybody's. What is not known to be harmless is named, and whoever wanted to run git asks first.
+The user's settings (`~/.gitconfig`, the system's, the environment's) are trusted; a repository's may be anybody's. This
+module has the allow-list of harmless settings; whatever is not on it is named, and running git there asks first.
 """
 
 from __future__ import annotations
@@ -31,39 +31,41 @@ _INCLUDES: Final = 10
 _PACK: Final = lazy_pattern(rb"pack-[0-9a-f]{40,64}\.(?:idx|pack)")
 CONFIGS: Final = ("config", "config.worktree")
 _MOST_FILES: Final = 100_000
-"""Files in a folder of git that are looked at for links."""
+"""Limit on the files of a git directory that are checked for symbolic links."""
 _ALTERNATES: Final = 5
-"""How far git itself follows objects of others to those of yet others."""
+"""Depth to which git itself follows `objects/info/alternates`."""
 
 
-def what_asks(folder: str, roots: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return what in the repository around `folder` is not known to be harmless to a command that only looks.
+def find_risks(folder: str, roots: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return what in the repository around `folder` is not known to be harmless for a command that only reads.
 
-    `roots` are folders that may be read anyway.
+    `roots` are directories that may be read anyway.
     """
     found: dict[str, None] = {}
     for repository in repositories_around(folder):
-        found.update(dict.fromkeys(_Look(repository, roots, reads=True).run()))
+        found.update(dict.fromkeys(_RepositoryCheck(repository, roots, reads=True).run()))
         for inner in inner_repositories(repository):
-            found.update(dict.fromkeys(_Look(inner, (*roots, repository.top, *repository.folders), reads=False).run()))
+            found.update(
+                dict.fromkeys(_RepositoryCheck(inner, (*roots, repository.top, *repository.folders), reads=False).run())
+            )
         if too_many(repository):
             found["more repositories inside than are looked at"] = None
     return tuple(found)
 
 
-class _Look:
-    """One look at one repository."""
+class _RepositoryCheck:
+    """A check of one repository."""
 
     def __init__(self, repository: Repository, roots: Iterable[str], *, reads: bool) -> None:
-        self._place = repository
+        self._repository = repository
         self._reads = reads
-        """Whether git is run on this very repository, so that what switches its hooks off counts for it."""
+        """Whether git runs in this very repository: only there are its hooks switched off from outside."""
         self._around = (repository.top, *(os.path.realpath(root) for root in roots))
         self._own = (*self._around, *repository.folders)
 
     def run(self) -> Iterator[str]:
-        """Yield the names of what is not known to be harmless."""
-        repository = self._place
+        """Yield descriptions of everything not known to be harmless."""
+        repository = self._repository
         if repository.pointer and not _lies_in(repository.git_dir, self._around) and not repository.is_linked:
             yield f".git, which leads to {repository.git_dir}"
         if repository.common != repository.git_dir and not (
@@ -71,24 +73,24 @@ class _Look:
         ):
             yield f"commondir, which leads to {repository.common}"
         for folder in repository.folders:
-            yield from self._links(folder)
+            yield from self._find_links(folder)
         yield from _list_foreign_packs(os.path.join(repository.common, "objects"))
-        yield from self._alternates(os.path.join(repository.common, "objects"))
+        yield from self._check_alternates(os.path.join(repository.common, "objects"))
         if problem := find_index_problem(repository.git_dir):
             yield problem
         elif self._reads:
-            yield from self._linked_folders()
+            yield from self._find_linked_directories()
         for folder in repository.folders:
             for name in CONFIGS:
-                yield from self._settings(os.path.join(folder, name), name)
+                yield from self._check_settings(os.path.join(folder, name), name)
         if not self._reads:
-            yield from self._hook()
+            yield from self._find_hook()
 
     def _is_own(self, path: str) -> bool:
         return _lies_in(path, self._own)
 
-    def _links(self, top: str, shown: str = "") -> Iterator[str]:
-        """Yield what in a folder of git is a link out of it: there is much that git reads there, and some it prints."""
+    def _find_links(self, top: str, shown: str = "") -> Iterator[str]:
+        """Yield symbolic links that lead out of a git directory: git reads, and sometimes prints, their targets."""
         count, waiting = 0, [shown]
         while waiting:
             inner = waiting.pop()
@@ -105,14 +107,14 @@ class _Look:
                 yield "more files than are looked at"
                 return
 
-    def _linked_folders(self) -> Iterator[str]:
-        """Yield the folders of tracked files that are links to elsewhere: `git grep` prints files behind them."""
-        for name in tracked_folders(self._place.git_dir):
-            path = os.path.join(self._place.top, name)
+    def _find_linked_directories(self) -> Iterator[str]:
+        """Yield directories of tracked files that are links to elsewhere: `git grep` prints files behind them."""
+        for name in tracked_folders(self._repository.git_dir):
+            path = os.path.join(self._repository.top, name)
             if os.path.islink(path) and not self._is_own(target := os.path.realpath(path)):
                 yield f"index, which tracks files in {name}, a link to {target}"
 
-    def _alternates(self, objects: str, depth: int = 0) -> Iterator[str]:
+    def _check_alternates(self, objects: str, depth: int = 0) -> Iterator[str]:
         path = f"{objects}/info/alternates"
         data = read_plain(os.fsencode(path), _CONFIG)
         if data is None and os.path.lexists(path):
@@ -123,16 +125,16 @@ class _Look:
                 yield f"objects/info/alternates, which leads to {repository}"
             elif line and not line.startswith(b"#") and depth < _ALTERNATES:
                 yield from _list_foreign_packs(repository)
-                yield from self._links(os.path.dirname(repository), os.path.basename(repository))
-                yield from self._alternates(repository, depth + 1)
+                yield from self._find_links(os.path.dirname(repository), os.path.basename(repository))
+                yield from self._check_alternates(repository, depth + 1)
 
-    def _hook(self) -> Iterator[str]:
-        """Yield the one hook that a look runs, where nothing switches it off."""
-        hook = os.path.join(self._place.common, "hooks", "post-index-change")
+    def _find_hook(self) -> Iterator[str]:
+        """Yield the one hook that reading commands run, unless it is switched off from outside."""
+        hook = os.path.join(self._repository.common, "hooks", "post-index-change")
         if os.access(hook, os.X_OK):
             yield "hooks/post-index-change"
 
-    def _settings(self, path: str, shown: str, depth: int = 0) -> Iterator[str]:
+    def _check_settings(self, path: str, shown: str, depth: int = 0) -> Iterator[str]:
         data = read_plain(os.fsencode(path), _CONFIG)
         if data is None:
             if os.path.lexists(path):
@@ -144,39 +146,39 @@ class _Look:
         for each in found:
             key, value = os.fsdecode(each.key), os.fsdecode(each.value)
             if key == "include.path" or (key.startswith("includeif.") and key.endswith(".path")):
-                yield from self._look_into_included(path, key, value, depth)
+                yield from self._check_included(path, key, value, depth)
             elif key == "core.worktree":
-                if not self._leads_back(value):
+                if not self._is_own_worktree(value):
                     yield f"core.worktree, which leads to {value}"
-            elif not is_harmless(key, value, inside=self._holds, reads=self._reads):
+            elif not is_harmless(key, value, inside=self._is_own_file, reads=self._reads):
                 yield key
 
-    def _look_into_included(self, path: str, key: str, value: str, depth: int) -> Iterator[str]:
-        """Look into a file that is included, whatever its condition says now; only one of the repository's own.
+    def _check_included(self, path: str, key: str, value: str, depth: int) -> Iterator[str]:
+        """Check an included file, whatever its condition says now; only a file of the repository itself is accepted.
 
-        What it includes itself is named from the folder it was named in, also where it is a link into another one.
+        Its own includes are relative to the directory it was named in, even if it is a link to another one.
         """
         named = os.path.join(os.path.dirname(path), os.path.expanduser(value))
-        if depth >= _INCLUDES or not _is_plain_path(value) or not self._holds(named):
+        if depth >= _INCLUDES or not _is_plain_path(value) or not self._is_own_file(named):
             yield key
         else:
-            yield from self._settings(named, value, depth + 1)
+            yield from self._check_settings(named, value, depth + 1)
 
-    def _leads_back(self, value: str) -> bool:
-        """Tell whether `core.worktree` names the folder from which git came here, as for a submodule."""
+    def _is_own_worktree(self, value: str) -> bool:
+        """Tell whether `core.worktree` names the worktree that this git directory belongs to, as for a submodule."""
         if not _is_plain_path(value):
             return False
-        repository = os.path.realpath(os.path.join(self._place.git_dir, value))
-        if repository == self._place.top or repository == os.path.dirname(self._place.git_dir):
+        repository = os.path.realpath(os.path.join(self._repository.git_dir, value))
+        if repository == self._repository.top or repository == os.path.dirname(self._repository.git_dir):
             return True
-        if not self._reads:  # inside another one, whose files may be read
+        if not self._reads:  # a nested repository: files of the outer one may be read
             return self._is_own(repository)
         there = repository_at(repository)
-        return there is not None and there.git_dir == self._place.git_dir and self._is_own(repository)
+        return there is not None and there.git_dir == self._repository.git_dir and self._is_own(repository)
 
-    def _holds(self, value: str) -> bool:
-        """Tell whether a file that a setting names lies in the repository, and is no secret."""
-        path = os.path.realpath(os.path.join(self._place.top, os.path.expanduser(value)))
+    def _is_own_file(self, value: str) -> bool:
+        """Tell whether the file a setting names lies in the repository and is not a secret."""
+        path = os.path.realpath(os.path.join(self._repository.top, os.path.expanduser(value)))
         return _is_plain_path(value) and self._is_own(path) and not is_secret(path)
 
 
@@ -189,7 +191,7 @@ def _list_folder(path: str) -> list[os.DirEntry[str]]:
 
 
 def _list_foreign_packs(objects: str) -> Iterator[str]:
-    """Yield the indexes over several packs that name other files than packs beside them: git opens what they name."""
+    """Yield multi-pack indexes that name anything but packs beside them: git opens what they name."""
     several = f"{objects}/pack/multi-pack-index"
     for path in (several, *(each.path for each in _list_folder(f"{several}.d") if each.name.endswith(".midx"))):
         if os.path.lexists(path) and not all(map(_PACK.fullmatch, read_pack_names(path) or (b"",))):
@@ -197,19 +199,19 @@ def _list_foreign_packs(objects: str) -> Iterator[str]:
 
 
 def _is_entered(name: str) -> bool:
-    """Tell whether a folder within one of git is looked through for links.
+    """Tell whether a directory inside a git directory is searched for links.
 
-    Those of submodules are looked at as repositories, those with single objects are of no use to who does not know the
-    names in them, and some are other programs'.
+    Not searched are submodules (checked as repositories), loose objects (git opens them by their hash) and directories
+    of other programs.
     """
     top, _, rest = name.partition("/")
     return top not in ("modules", "lfs", "annex") and (top != "objects" or rest in ("", "info", "pack"))
 
 
 def _is_plain_path(value: str) -> bool:
-    """Tell whether every git reads a value as the same path.
+    """Tell whether every version of git reads a value as the same path.
 
-    `%(prefix)` and `:(optional)` stand for more than they say, and of a tab some make a blank.
+    `%(prefix)` and `:(optional)` are expanded by some versions, and some turn a tab into a space.
     """
     return not value.startswith(("%(", ":(")) and "\t" not in value and "\r" not in value
 
@@ -218,7 +220,7 @@ def _lies_in(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-# The settings of a repository that are known harmless; every other one is not, whatever its name.
+# The allow-list of harmless settings; every other setting asks, whatever its name.
 
 _PLAIN: Final = """
 add.ignoreErrors
@@ -298,7 +300,7 @@ _VALUES: Final[dict[str, str]] = {
     "branch.sort": r"-?(?:v(?:ersion)?:)?(?:refname|(?:committer|author|creator|tagger)date|objectsize)",
     "tag.sort": r"-?(?:v(?:ersion)?:)?(?:refname|(?:committer|author|creator|tagger)date|objectsize)",
     "core.fsmonitor": r"(?i:false|no|off|0|)",
-    "extensions.refStorage": r"files|reftable",  # it can name another folder too (`files://FOLDER`)
+    "extensions.refStorage": r"files|reftable",  # could also name another directory (`files://DIRECTORY`)
     "core.pager": r"cat",
     "log.showSignature": r"(?i:false|no|off|0)",
     "commit.gpgSign": r"(?i:false|no|off|0)",
@@ -314,8 +316,8 @@ _VALUES: Final[dict[str, str]] = {
 }
 _SCHEMES: Final = frozenset({"file", "git", "git+ssh", "http", "https", "ssh", "ssh+git"})
 
-# Settings that name programs or files which a command that only looks has no use for: it never edits, signs or pages,
-# and the hooks and monitors of the repository itself are switched off for it (`git.config`).
+# Settings that name programs or files a reading command never uses: it does not edit, sign or page, and the hooks and
+# the file monitor of the repository it runs in are switched off (`git.config`).
 _UNUSED_BY_READS: Final = (
     "core.editor core.pager pager.* sequence.editor core.hooksPath commit.template commit.verbose commit.gpgSign "
     "tag.gpgSign tag.forceSignAnnotated user.signingKey push.gpgSign push.pushOption push.recurseSubmodules gpg.format "
@@ -325,15 +327,15 @@ _UNUSED_BY_READS: Final = (
 
 @cache
 def _pattern(lines: str) -> re.Pattern[str]:
-    """Return what the names match, compiled on first use: 8 ms that a call without a repository does not need."""
+    """Compile a list of names to a pattern; on first use, since it takes 8 ms that most calls do not need."""
     names = sorted(re.escape(name.lower()).replace(r"\*", ".+") for name in lines.split())
     return re.compile("|".join(names), re.DOTALL)
 
 
 def is_harmless(key: str, value: str, *, inside: Callable[[str], bool], reads: bool = False) -> bool:
-    """Tell whether a setting is known harmless; `inside` says whether a file it names lies in the repository.
+    """Tell whether a setting is known to be harmless; `inside` tests whether a file it names lies in the repository.
 
-    With `reads`, whether it is for commands that only look, run on this very repository.
+    With `reads`, whether it is harmless for reading commands that run in this very repository.
     """
     name = _fold_key(key)
     if _pattern(_PLAIN).fullmatch(name) or (reads and _pattern(_UNUSED_BY_READS).fullmatch(name)):
@@ -346,19 +348,19 @@ def is_harmless(key: str, value: str, *, inside: Callable[[str], bool], reads: b
 
 
 def names_file(key: str) -> bool:
-    """Tell whether the value of a setting is the path of a file that git reads, or of the folder of its hooks."""
+    """Tell whether the value of a setting is the path of a file git reads, or of its hooks directory."""
     return _pattern(f"{_FILES} core.hooksPath").fullmatch(_fold_key(key)) is not None
 
 
 def _fold_key(key: str) -> str:
-    """Return a key as git compares it: what stands in the middle is anybody's, the rest has no case."""
+    """Return a key in lower case. git heeds the case of a subsection, but here that only meets wildcards."""
     section, _, rest = key.partition(".")
     middle, dot, name = rest.rpartition(".")
     return f"{section}.{middle}{dot}{name}".lower()
 
 
 def _is_plain_address(value: str) -> bool:
-    """Tell whether git needs no helper for an address, and takes it for no option."""
+    """Tell whether git uses no helper program for an address and cannot take it for an option."""
     scheme = re.match(r"([\w.+-]+)://", value)
     if scheme is not None:
         return scheme[1].lower() in _SCHEMES

@@ -1,8 +1,8 @@
-"""Protected files of a repository: a command may not change them, nor leave such behind, since they run as the user.
+"""Protects files that decide what git later runs as the user: commands may neither change nor create them.
 
-Files that say what git runs are kept as they are where they exist, and may not be made where they do not. A repository
-that a command makes itself has to be set up, so that its files are looked through when the command has ended: settings
-that are not known to be harmless are taken out, hooks and pointers to other settings are removed.
+In existing repositories these files stay as they are. A repository that a command creates has to be set up, so its
+files are checked when the command has ended: settings not known to be harmless are removed, and so are hooks and
+pointers to other settings.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from surehand.git.repositories import (
 )
 
 KEPT: Final = ("hooks", *CONFIGS, "info", "commondir")
-"""What in a folder of git says what it runs, and where it takes its settings from."""
+"""What in a git directory decides which programs run and where settings come from."""
 _KEPT_OF_WORKTREE: Final = ("commondir", "gitdir", "config.worktree", "config", "hooks")
 _CONFIG: Final = 1 << 20
 _TODO: Final = 64 << 20
 _MOST_INCLUDED: Final = 100
 _MOST_LINKS: Final = 40
-"""So many links the kernel follows on the way to one file."""
+"""The kernel's limit on symbolic links in one path."""
 _FILE_NAME: Final = lazy_pattern(r"\A[^-%$][^=:]*?(?:/|\.\w+\Z)")
-"""What is a file's name rather than a program, an option or a word: it has folders, or an ending."""
+"""Recognizes a file name (with a directory or an extension) among words of a command."""
 _EXECUTES: Final = lazy_pattern(rb"\s*(?:x|exec)(?:\s|$)")
 _STRATEGIES: Final = (b"", b"recursive", b"ort", b"resolve", b"octopus", b"ours", b"subtree")
-"""Those of git itself; any other is a program, `git-merge-NAME`."""
+"""Built-in merge strategies; any other is a program, `git-merge-NAME`."""
 _UNFINISHED: Final = ("rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts")
-"""Files by which git goes on later with what it has begun."""
+"""State of unfinished operations, which git continues later."""
 _OF_BARE: Final = frozenset(("HEAD", "objects", "refs", "commondir", *CONFIGS))
-"""What tells of a repository that is a plain folder."""
+"""Names that suggest a bare repository."""
 
 
 def is_set_up(folder: str) -> bool:
-    """Tell whether git takes a `.git` folder for a repository; a half-made one is still to be set up."""
+    """Tell whether a `.git` directory is a repository, or still to be set up."""
     return os.path.lexists(os.path.join(folder, "HEAD"))
 
 
 def git_dirs_near(root: str) -> list[str]:
-    """Return the `.git` folders at the top of a root and one level below."""
+    """Return the `.git` directories in a root and in its subdirectories."""
     repositories = [root]
     try:
         with os.scandir(root) as found:
@@ -71,7 +71,7 @@ def git_dirs_near(root: str) -> list[str]:
 
 
 def git_dirs_of_worktree(workspace: str) -> tuple[str, ...]:
-    """Return the folder of git that a worktree commits to, when that folder names the worktree back."""
+    """Return the git directory a worktree commits to, if that directory points back at the worktree."""
     repository = repository_at(workspace)
     if (
         repository is None
@@ -84,14 +84,14 @@ def git_dirs_of_worktree(workspace: str) -> tuple[str, ...]:
 
 
 def with_inner(git_dirs: Iterable[str]) -> list[str]:
-    """Return folders of git and those of the submodules in them."""
+    """Return git directories and those of their submodules."""
     return list(dict.fromkeys(inner for folder in git_dirs for inner in (folder, *module_folders(folder))))
 
 
 def kept_paths(git_dir: str, *, young: bool = False) -> list[str]:
-    """Return the paths in and for a folder of git that stay as they are, there or not.
+    """Return the paths that must not change for a git directory, whether they exist or not.
 
-    In a `young` one, which commands of this session made, settings may still be written; they are looked at later.
+    In a `young` one, created by a command of this session, settings may still be written; they are checked later.
     """
     names = ("hooks", "commondir") if young else KEPT
     kept = [os.path.join(git_dir, name) for name in names]
@@ -99,18 +99,18 @@ def kept_paths(git_dir: str, *, young: bool = False) -> list[str]:
     if not young:
         kept += _named_by_settings(git_dir)
     kept += [link for folder in kept for link in _links_in(folder)]
-    return list(dict.fromkeys(each for path in kept for each in _list_way(path)))
+    return list(dict.fromkeys(each for path in kept for each in _resolve_step_by_step(path)))
 
 
 def _links_in(folder: str) -> Iterator[str]:
-    """Yield the links right in a folder: a hook that is one lies elsewhere."""
+    """Yield the symbolic links in a directory: a hook may be one."""
     if os.path.isdir(folder):
         with os.scandir(folder) as found:
             yield from (entry.path for entry in found if entry.is_symlink())
 
 
-def _list_way(path: str) -> Iterator[str]:
-    """Yield the links on the way to a path, and where they lead: whoever turns one round decides what is read."""
+def _resolve_step_by_step(path: str) -> Iterator[str]:
+    """Yield the symbolic links on the way to a path, then its real path: replacing a link replaces the file."""
     waiting, real, links = path.split("/")[::-1], "", 0
     while waiting:
         name = waiting.pop()
@@ -142,9 +142,9 @@ def _kept_of_worktree(tree: str) -> list[str]:
 
 
 def _named_by_settings(git_dir: str) -> Iterator[str]:
-    """Yield where `core.hooksPath` leads, the files that the settings include, and those they make git run.
+    """Yield the `core.hooksPath` directory, files that settings include, and files they make git run.
 
-    The user's own settings count too: what they name in the worktree is the project's.
+    The user's settings count, too: files they name inside the worktree belong to the project.
     """
     named = worktree_of(git_dir)
     outer = os.path.dirname(git_dir) if os.path.basename(git_dir) == ".git" else git_dir
@@ -157,9 +157,9 @@ def _named_by_settings(git_dir: str) -> Iterator[str]:
 
 
 def _list_obeyed(files: list[str], top: str, *, of_user: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the files that settings include or may have git run in the worktree at `top`, each with the setting.
+    """Yield files that settings include, or may make git run in the worktree at `top`, each with the setting.
 
-    A word of the user's own settings counts where it is a program there: it may mean many things in other projects.
+    Words of the user's settings count only if they name an executable there: they are meant for other projects, too.
     """
     for path, key, value in _list_settings(files):
         if _includes(key):
@@ -171,7 +171,7 @@ def _list_obeyed(files: list[str], top: str, *, of_user: bool = False) -> Iterat
 
 
 def _list_settings(files: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield file, key and value of each setting in these files, and in those they include, which join the list."""
+    """Yield file, key and value of every setting in these files and those they include (appended to `files`)."""
     for path in files:
         for each in entries(read_plain(os.fsencode(path), _CONFIG) or b"")[0]:
             key, value = os.fsdecode(each.key), os.fsdecode(each.value)
@@ -181,7 +181,7 @@ def _list_settings(files: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _includes(key: str) -> bool:
-    """Tell whether a setting includes a file, if only in some cases."""
+    """Tell whether a setting includes a file, conditionally or not."""
     return key == "include.path" or (key.startswith("includeif.") and key.endswith(".path"))
 
 
@@ -191,9 +191,9 @@ def _included_path(path: str, value: str) -> str:
 
 
 def _programs_named(key: str, value: str, top: str) -> Iterator[str]:
-    """Yield the files that a setting which is not known to be harmless may have git run in the worktree at `top`.
+    """Yield files that a setting may make git run in the worktree at `top`, unless it is known to be harmless.
 
-    One that is not there counts too, if its name is that of a file.
+    A missing file counts, too, if the word looks like a file name.
     """
     if is_harmless(key, value, inside=lambda path: True):
         return
@@ -205,16 +205,16 @@ def _programs_named(key: str, value: str, top: str) -> Iterator[str]:
 
 
 def is_hook(path: str) -> bool:
-    """Tell whether git would run this file as a hook; the samples git creates do not count."""
+    """Tell whether git would run this file as a hook; git's samples do not count."""
     return "/.git/hooks/" in path and not path.endswith(".sample")
 
 
 def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
-    """Return the folders of git that changes on `paths` may have made: `.git`, those it leads to, bare ones."""
+    """Return the git directories that changes at `paths` may have created, bare ones included."""
     inside = tuple(root.rstrip("/") + "/" for root in roots)
     found: dict[str, None] = {}
     told = list(dict.fromkeys(paths))
-    for path in (*told, *_come_with_folders(told)):
+    for path in (*told, *_find_moved_repositories(told)):
         folder, _, name = path.rpartition("/")
         if name == ".git":
             led = follow_pointer(path)
@@ -227,15 +227,15 @@ def git_dirs_touched(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
     return [folder for folder in with_inner(every) if f"{folder}/".startswith(inside)]
 
 
-def _come_with_folders(paths: Iterable[str]) -> Iterator[str]:
-    """Yield what tells of repositories in folders of whose content no change is told.
+def _find_moved_repositories(paths: Iterable[str]) -> Iterator[str]:
+    """Yield `.git` and `HEAD` in directories that changed without a recorded change of their contents.
 
-    Such a folder was moved out of a `.git`, or can be entered since.
+    Such a directory was moved out of a `.git`, or became accessible.
     """
     parents = {path: path.rpartition("/")[0] for path in paths}
     filled = set(parents.values())
     there = {folder for folder in filled if os.path.isdir(folder or "/")}
-    for path, parent in parents.items():  # of ten thousand files that are gone, each folder is asked for once
+    for path, parent in parents.items():  # one stat per directory, not per deleted file
         if parent not in there or path in filled or path.endswith("/.git") or not _is_folder(path):
             continue
         for folder, folders, files in os.walk(path):
@@ -243,7 +243,7 @@ def _come_with_folders(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _is_folder(path: str) -> bool:
-    """Tell whether a folder stands at a path itself, no link followed."""
+    """Tell whether a path is a directory, not following links."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -252,43 +252,45 @@ def _is_folder(path: str) -> bool:
 
 @frozen
 class Leftover:
-    """Something a command left that would run as the user: the file, what in it, and what is to stand there instead."""
+    """Something a command left that would run as the user: the file, what in it, and its replacement."""
 
     path: str
     what: str = ""
     instead: bytes | None = None
-    """The content without it; None when the file is to go."""
+    """The content without it; None if the file is to be removed."""
     lines: tuple[str, ...] = ()
-    """The lines it is about, where it is about lines."""
+    """The lines concerned, if it is about lines."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.what})" if self.what else self.path
 
 
 def leftovers(git_dirs: Iterable[str], roots: Sequence[str], known: Container[str] = ()) -> list[Leftover]:
-    """Return what in repositories that a command made or added to would run as the user.
+    """Return what in repositories that a command created or added to would run as the user.
 
-    `known` are paths that were there before and were kept as they are.
+    `known` are paths that existed before and were protected.
     """
     found: dict[str, Leftover] = {}
     for folder in dict.fromkeys(git_dirs):
         for tree in _worktrees(folder):
             if os.path.join(tree, "commondir") not in known:
-                found.update({each.path: each for each in _of_worktree(tree, folder, roots)})
+                found.update({each.path: each for each in _check_worktree(tree, folder, roots)})
         if os.path.join(folder, "config") not in known:
-            found.update({each.path: each for each in _of_folder(folder, roots)})
-        for each in _of_rebase(folder, known):
+            found.update({each.path: each for each in _check_git_dir(folder, roots)})
+        for each in _check_unfinished(folder, known):
             found[each.path] = each
     return list(found.values())
 
 
 def list_unfinished(git_dirs: Iterable[str]) -> list[str]:
-    """Return what unfinished rebases and picks in these folders of git will run, as `leftovers` knows it."""
-    return [f"{each.path} {line}" for folder in git_dirs for each in _of_rebase(folder, ()) for line in each.lines]
+    """Return the lines of unfinished rebases and cherry-picks that will run programs, in the form of `known`."""
+    return [
+        f"{each.path} {line}" for folder in git_dirs for each in _check_unfinished(folder, ()) for line in each.lines
+    ]
 
 
-def _of_rebase(git_dir: str, known: Container[str]) -> Iterator[Leftover]:
-    """Yield the files of unfinished rebases and picks in which something runs a program, without these lines."""
+def _check_unfinished(git_dir: str, known: Container[str]) -> Iterator[Leftover]:
+    """Yield state files of unfinished rebases and cherry-picks that run programs, with content without those lines."""
     for folder in (git_dir, *_worktrees(git_dir)):
         for name in _UNFINISHED:
             path = os.path.join(folder, name)
@@ -303,7 +305,7 @@ def _of_rebase(git_dir: str, known: Container[str]) -> Iterator[Leftover]:
 
 
 def _list_run(name: str, data: bytes) -> dict[bytes, str]:
-    """Return what in such a file has git run a program, and how to name it: lines, or all of it."""
+    """Return the parts of a state file that run programs (lines, or all of it), each with a name to show."""
     if name.endswith("todo"):
         found = [line for line in data.splitlines(keepends=True) if _EXECUTES.match(line)]
     elif name.endswith("strategy"):
@@ -315,7 +317,7 @@ def _list_run(name: str, data: bytes) -> dict[bytes, str]:
     return {each: os.fsdecode(each.strip()) for each in found}
 
 
-def _of_folder(folder: str, roots: Sequence[str]) -> Iterator[Leftover]:
+def _check_git_dir(folder: str, roots: Sequence[str]) -> Iterator[Leftover]:
     commondir, hooks = os.path.join(folder, "commondir"), os.path.join(folder, "hooks")
     if os.path.lexists(commondir) and os.path.basename(os.path.dirname(folder)) != "worktrees":
         yield Leftover(commondir)
@@ -324,11 +326,11 @@ def _of_folder(folder: str, roots: Sequence[str]) -> Iterator[Leftover]:
     elif os.path.isdir(hooks):
         yield from (Leftover(f"{hooks}/{name}") for name in sorted(os.listdir(hooks)) if not name.endswith(".sample"))
     for name in CONFIGS:
-        yield from _in_settings(os.path.join(folder, name), folder, roots)
+        yield from _check_settings(os.path.join(folder, name), folder, roots)
 
 
-def _of_worktree(tree: str, git_dir: str, roots: Sequence[str]) -> Iterator[Leftover]:
-    """Yield what leads a new worktree to other settings than its repository's, and what it sets for itself."""
+def _check_worktree(tree: str, git_dir: str, roots: Sequence[str]) -> Iterator[Leftover]:
+    """Yield what points a new worktree to settings of another repository, and its own harmful settings."""
     commondir = os.path.join(tree, "commondir")
     named = text_of(commondir)
     if os.path.islink(commondir) or (
@@ -336,11 +338,11 @@ def _of_worktree(tree: str, git_dir: str, roots: Sequence[str]) -> Iterator[Left
     ):
         yield Leftover(commondir)
     for name in CONFIGS:
-        yield from _in_settings(os.path.join(tree, name), tree, roots)
+        yield from _check_settings(os.path.join(tree, name), tree, roots)
 
 
-def _in_settings(path: str, git_dir: str, roots: Sequence[str]) -> Iterator[Leftover]:
-    """Yield a file of settings with those that are not known to be harmless; one that cannot be read goes whole."""
+def _check_settings(path: str, git_dir: str, roots: Sequence[str]) -> Iterator[Leftover]:
+    """Yield a configuration file if it has settings not known to be harmless; an unreadable one is removed."""
     if not os.path.lexists(path):
         return
     data = read_plain(os.fsencode(path), _CONFIG, follow=False)
@@ -366,23 +368,22 @@ def _in_settings(path: str, git_dir: str, roots: Sequence[str]) -> Iterator[Left
         yield Leftover(path, ", ".join(dict.fromkeys(os.fsdecode(each.key) for each in bad)), rest)
 
 
-# Files of a worktree that git obeys: what its settings include, read or run, and what makes a folder a repository.
-#
-# Whoever writes one of them decides what git does, without a word in a folder of git.
+# Files in a worktree that git obeys: those its settings include, read or run, and those that make a directory a
+# repository. Writing one of them changes what git does, without a change in a git directory.
 
 _FILES: Final = frozenset({"head", "commondir", *CONFIGS})
 _FOLDERS: Final = frozenset({"objects", "refs", "hooks", "info"})
 _MOST_REMEMBERED: Final = 64
 _NEVER_NS: Final = 1 << 63
-"""The time of what proves nothing."""
+"""The time in a mark that never proves a file unchanged."""
 
 _Dependency: TypeAlias = tuple[str, Literal["file", "folder", "itself", "nothing"]]
-"""A path and what counts there: the file it leads to, which folder that is, what stands there, or that nothing does."""
+"""A path and what about it counts: the file it leads to, the identity of a directory, the entry itself, its absence."""
 _Mark: TypeAlias = tuple[int, ...] | None
 
 
 class ObeyedFiles:
-    """Says why git would obey files that one call writes, `together`; what a folder lies in is looked at once."""
+    """Tells why git would obey files that one call writes `together`; each directory is looked up once."""
 
     def __init__(self, together: Collection[str] = ()) -> None:
         self._together = together
@@ -390,9 +391,9 @@ class ObeyedFiles:
         self._named: dict[tuple[str, bool], list[tuple[str, dict[str, str]]]] = {}
 
     def why(self, path: str, *, real: bool = False) -> str:
-        """Say why git would obey a file at this path; an empty text where it would not.
+        """Return why git would obey a file at this path; empty if it would not.
 
-        `real` says that no link is on the way to it.
+        `real` says that the path has no symbolic links.
         """
         for folder in self._find_new_repositories(path):
             return f"it makes {folder} a repository to git, which obeys the settings and hooks there"
@@ -407,11 +408,11 @@ class ObeyedFiles:
     def _list_named_around(self, folder: str, real: bool) -> list[tuple[str, dict[str, str]]]:
         found = self._named.get((folder, real))
         if found is None:
-            found = self._named[folder, real] = list(_look_above(folder if real else os.path.realpath(folder)))
+            found = self._named[folder, real] = list(_obeyed_around(folder if real else os.path.realpath(folder)))
         return found
 
     def _find_new_repositories(self, path: str) -> Iterator[str]:
-        """Yield the folders that look like a repository once the path is written, which is a part of it."""
+        """Yield directories that writing the path would make look like a repository."""
         parts = path.split("/")
         for at, name in enumerate(parts):
             plain, last = name.lower(), at == len(parts) - 1
@@ -427,7 +428,7 @@ class ObeyedFiles:
                 yield folder
 
     def _list_written(self, folder: str) -> set[str]:
-        """Return the names in a folder at which, or below which, the call writes."""
+        """Return the entries of a directory at or below which the call writes."""
         if folder not in self._written:
             begin = f"{folder}/"
             self._written[folder] = {
@@ -437,32 +438,32 @@ class ObeyedFiles:
 
 
 @frozen
-class _Look:
-    """What settings name at the top of a repository, and the marks of all files that this depends on."""
+class _ObeyedNames:
+    """The paths named by the settings of repositories at a directory, with marks of all files this depends on."""
 
     named: tuple[dict[str, str], ...]
-    """Path → setting, for each repository there may be."""
+    """Path → setting, for each candidate repository."""
     is_last: bool
-    """Whether git looks no further up."""
+    """Whether git stops searching further up."""
     marks: tuple[tuple[_Dependency, _Mark], ...]
     leads: tuple[tuple[str, str], ...]
-    """What is named, and where that leads."""
+    """Named paths and their real paths."""
 
     def holds(self) -> bool:
-        """Say whether all of it is as it was."""
+        """Tell whether nothing it depends on has changed."""
         for (path, what), mark in self.marks:  # a plain loop: every write waits for it
             if _mark(path, what) != mark:
                 return False
         return not self.leads or all(os.path.realpath(path) == real for path, real in self.leads)
 
 
-_remembered: dict[str, _Look] = {}
+_remembered: dict[str, _ObeyedNames] = {}
 
 
-def _look_above(folder: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield top and named paths of every repository git may take for the one a folder (a real path) lies in."""
+def _obeyed_around(folder: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield top and named paths of every repository that git may use in a directory (a real path)."""
     for top, names in _list_tops(folder):
-        look = _look_at(top, names)
+        look = _obeyed_at(top, names)
         if look is not None:
             for named in look.named:
                 yield top, named
@@ -472,17 +473,17 @@ def _look_above(folder: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 @lru_cache(256)
 def _list_tops(folder: str) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Return a folder and all above it, each with the names that would make it a repository's."""
+    """Return a directory and its ancestors, each with the entries that would make it a repository."""
     found = [folder]
     while (above := os.path.dirname(folder)) != folder:
         found.append(folder := above)
     return tuple((top, (f"{top}/.git", f"{top}/HEAD")) for top in found)
 
 
-def _look_at(top: str, names: Iterable[str]) -> _Look | None:
-    """Return what is named by the settings of what git may take for a repository at a folder; None: there is none.
+def _obeyed_at(top: str, names: Iterable[str]) -> _ObeyedNames | None:
+    """Return what settings of a candidate repository at a directory name; None if there is none.
 
-    It is remembered as long as the status of all files that count proves that none has changed.
+    Cached while the status of all files it depends on proves them unchanged.
     """
     known = _remembered.get(top)
     if known is not None and known.holds():
@@ -490,10 +491,10 @@ def _look_at(top: str, names: Iterable[str]) -> _Look | None:
     if known is None and not _any_exists(names):
         return None
     _remembered.pop(top, None)
-    look, depends_on = _look_anew(top)
+    look, depends_on = _read_obeyed(top)
     marks = {each: _mark(*each) for each in depends_on}
     if _prove_unchanged(marks.values()):
-        look, again = _look_anew(top)  # after the marks: whatever changes from then on changes one of them
+        look, again = _read_obeyed(top)  # after the marks: whatever changes from then on changes one of them
         if again == depends_on:
             if len(_remembered) >= _MOST_REMEMBERED:
                 _remembered.clear()
@@ -511,8 +512,8 @@ def _any_exists(names: Iterable[str]) -> bool:
     return False
 
 
-def _look_anew(top: str) -> tuple[_Look, dict[_Dependency, None]]:
-    """Look, and return the depends_on that it depends on, too."""
+def _read_obeyed(top: str) -> tuple[_ObeyedNames, dict[_Dependency, None]]:
+    """Read the settings anew; also return the paths that the result depends on."""
     depends_on, leads = dict[_Dependency, None](), dict[str, str]()
     depends_on[f"{top}/.git", "folder"] = depends_on[f"{top}/HEAD", "nothing"] = None
     named: list[dict[str, str]] = []
@@ -532,11 +533,11 @@ def _look_anew(top: str) -> tuple[_Look, dict[_Dependency, None]]:
         named.append(_list_named(each, depends_on, leads))
         if is_last := is_repository(each):
             break
-    return _Look(tuple(named), is_last, (), tuple(leads.items())), depends_on
+    return _ObeyedNames(tuple(named), is_last, (), tuple(leads.items())), depends_on
 
 
 def _list_named(repository: Repository, depends_on: dict[_Dependency, None], leads: dict[str, str]) -> dict[str, str]:
-    """Return path → setting of all that the settings of a repository, and the user's, name in its worktree."""
+    """Return path → setting for all paths that a repository's and the user's settings name in its worktree."""
     files = [os.path.join(folder, name) for folder in repository.folders for name in CONFIGS]
     named: dict[str, str] = {}
     top = repository.top
@@ -563,19 +564,19 @@ def _list_named(repository: Repository, depends_on: dict[_Dependency, None], lea
 
 
 def _mark(path: str, what: str) -> _Mark:
-    """Return which file is at a path now: one that was written since has another mark."""
+    """Return the identity and state of the file at a path; it differs after every write."""
     try:
         status = os.stat(path, follow_symlinks=what in ("file", "folder"))
     except (OSError, ValueError):
         return None
     if what == "folder" and stat.S_ISDIR(status.st_mode):
         return status.st_dev, status.st_ino
-    proves = what != "nothing" and not stat.S_ISLNK(status.st_mode)  # a link is as good as what it leads to
+    proves = what != "nothing" and not stat.S_ISLNK(status.st_mode)  # a link's own time says nothing about its target
     changed_ns = status.st_ctime_ns if proves else _NEVER_NS
     return status.st_dev, status.st_ino, status.st_size, changed_ns
 
 
 def _prove_unchanged(marks: Iterable[_Mark]) -> bool:
-    """Say whether these marks prove something: any later change gives a file another time."""
+    """Tell whether these marks are old enough that any later change would alter a file's time."""
     now = time.time_ns() - SETTLED_NS
     return all(mark is None or len(mark) == 2 or mark[-1] < now for mark in marks)

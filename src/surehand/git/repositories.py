@@ -1,8 +1,8 @@
-"""Where the parts of a repository really are, found as the kernel and git find them: links followed, nothing guessed.
+"""Finds repositories and reads their index the way git does, with symbolic links resolved.
 
-A repository is a folder with `.git` in it, a folder whose `.git` is a file that leads elsewhere (a worktree, a
-submodule), or a plain folder that is one itself (a bare repository, which any archive or clone may hold). Its settings,
-hooks and objects may lie in another folder again (`commondir`).
+A repository is a directory with `.git` in it, one whose `.git` is a file that points elsewhere (a worktree, a
+submodule), or a bare repository, which any archive or clone may contain. Settings, hooks and objects may lie in yet
+another directory (`commondir`).
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from surehand.git.config import entries, read_plain
 
 _SMALL: Final = 1 << 16
 _HEAD: Final = lazy_pattern(rb"ref:\s*refs/|[0-9a-fA-F]{40}")
-"""How the file begins that says what is checked out."""
+"""How a valid `HEAD` file begins."""
 _MOST: Final = 200
-"""Repositories inside one that are looked at."""
+"""Limit on nested repositories that are checked."""
 _NOT_ENTERED: Final = frozenset({"objects", "refs", "logs", "hooks", "info"})
 
 
 @frozen
 class Repository:
-    """One repository: all paths are real."""
+    """A repository; all paths are resolved."""
 
     top: str
-    """The folder git was asked about: with `.git` in it, or itself the repository."""
+    """The directory that contains `.git`, or the bare repository itself."""
     git_dir: str
     common: str
-    """Where settings, hooks and objects are: the same folder, but for worktrees."""
+    """Where settings, hooks and objects are: `git_dir`, except for worktrees."""
     pointer: str = ""
-    """The `.git` file or link that led here, if one did."""
+    """The `.git` file or link that pointed here, if any."""
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders whose files count."""
+        """The git directories whose files git heeds."""
         return (self.git_dir,) if self.git_dir == self.common else (self.git_dir, self.common)
 
     @property
     def is_worktree_of_common(self) -> bool:
-        """Whether its git folder lies in the `worktrees` folder of the repository it shares."""
+        """Whether `git_dir` lies in the `worktrees` directory of the shared repository."""
         return self.git_dir.startswith(self.common.rstrip("/") + "/worktrees/")
 
     @property
     def is_linked(self) -> bool:
-        """Whether a pointer that led elsewhere is named back from there, as git does for worktrees and submodules.
+        """Whether the git directory points back at the `.git` file, as git sets up worktrees and submodules.
 
-        A command, or an archive, can write the one file, but not the answer in a folder it has no part in.
+        A command or an archive can forge the `.git` file, but not the reply in a directory it cannot write.
         """
         back = text_of(os.path.join(self.git_dir, "gitdir"))
         if back and os.path.realpath(os.path.join(self.git_dir, back)) == os.path.realpath(self.pointer):
@@ -62,22 +62,22 @@ class Repository:
 
 
 def text_of(path: str) -> str:
-    """Return the path that a file names, as git reads it: blanks belong to it, line breaks behind it do not.
+    """Return the path a pointer file contains, as git reads it: spaces count, trailing line breaks do not.
 
-    These may be many, and what follows a NUL is not seen; a path beyond the limit leads nowhere.
+    It ends at a NUL; a path longer than the limit leads nowhere.
     """
     data = read_plain(os.fsencode(path), _SMALL, beginning=True) or b""
     return os.fsdecode(data.rstrip(b"\r\n").partition(b"\0")[0])
 
 
 def worktree_of(git_dir: str) -> str:
-    """Return the value of `core.worktree`, as it is written."""
+    """Return the value of `core.worktree` as written."""
     data = read_plain(os.fsencode(os.path.join(git_dir, "config")), 1 << 20) or b""
     return next((os.fsdecode(each.value) for each in reversed(entries(data)[0]) if each.key == b"core.worktree"), "")
 
 
 def common_of(git_dir: str) -> str:
-    """Return the folder of git that a worktree shares with its repository; for any other one itself."""
+    """Return the shared git directory of a worktree; any other git directory itself."""
     named = text_of(f"{git_dir}/commondir")
     return os.path.realpath(os.path.join(git_dir, named)) if named else git_dir
 
@@ -116,7 +116,7 @@ def repositories_at(folder: str) -> Iterator[Repository]:
 
 
 def seems_bare(folder: str) -> bool:
-    """Tell whether a folder itself looks like a folder of git."""
+    """Tell whether a directory itself looks like a git directory."""
     if not os.path.lexists(os.path.join(folder, "HEAD")):
         return False
     names = ("objects", "refs")
@@ -126,24 +126,24 @@ def seems_bare(folder: str) -> bool:
 
 
 def is_repository(repository: Repository) -> bool:
-    """Tell, by git's own test, whether git stops looking further up here."""
+    """Tell, by git's own test, whether git accepts the repository and stops searching further up."""
     common = repository.common
     return has_head(repository.git_dir) and all(os.access(f"{common}/{part}", os.X_OK) for part in ("objects", "refs"))
 
 
 def has_head(git_dir: str) -> bool:
-    """Tell whether a folder has the file that says what is checked out."""
+    """Tell whether a git directory has a valid `HEAD`."""
     head = os.path.join(git_dir, "HEAD")
     try:
         return os.readlink(head).startswith("refs/")
-    except OSError:  # it is no link, as is usual
+    except OSError:  # not a link, as usual
         return _HEAD.match(read_plain(os.fsencode(head), _SMALL) or b"") is not None
 
 
 def repositories_around(folder: str) -> Iterator[Repository]:
-    """Yield every repository git may take for the one `folder` lies in, nearest first, up to one that it surely takes.
+    """Yield every repository that git may use in `folder`, nearest first, up to one that it certainly accepts.
 
-    What only looks like one counts too: whether git takes it can change before git is run.
+    Candidates that git would reject now count too: that can change before git runs.
     """
     folder = os.path.realpath(folder)
     while True:
@@ -158,10 +158,10 @@ def repositories_around(folder: str) -> Iterator[Repository]:
 
 
 def inner_repositories(repository: Repository) -> Iterator[Repository]:
-    """Yield the repositories that git enters from this one, those inside them too.
+    """Yield the nested repositories that git may enter from this one, recursively.
 
-    These are the folders its index holds as commits of other repositories (with or without `.gitmodules`), those that
-    `.gitmodules` names, and whatever lies in `modules`.
+    These are the gitlinks of its index (with or without `.gitmodules`), the paths in `.gitmodules`, and the git
+    directories in `modules`.
     """
     seen = {repository.git_dir}
     waiting = [repository]
@@ -174,13 +174,13 @@ def inner_repositories(repository: Repository) -> Iterator[Repository]:
 
 
 def too_many(repository: Repository) -> bool:
-    """Tell whether a repository has more inside it than are looked at."""
+    """Tell whether there are more nested repositories than are checked."""
     return sum(1 for _ in inner_repositories(repository)) >= _MOST - 1
 
 
 def _find_nested(repository: Repository) -> Iterator[Repository]:
-    top = _work_top(repository)
-    names = dict.fromkeys((*gitlinks(repository.git_dir), *_named_in(os.path.join(top, ".gitmodules"))))
+    top = _worktree_top(repository)
+    names = dict.fromkeys((*gitlinks(repository.git_dir), *_submodule_paths(os.path.join(top, ".gitmodules"))))
     for name in names:
         if "\0" not in name:
             yield from repositories_at(os.path.realpath(os.path.join(top, name)))
@@ -188,18 +188,18 @@ def _find_nested(repository: Repository) -> Iterator[Repository]:
         yield Repository(folder, folder, common_of(folder))
 
 
-def _work_top(repository: Repository) -> str:
+def _worktree_top(repository: Repository) -> str:
     named = worktree_of(repository.git_dir)
     return os.path.realpath(os.path.join(repository.git_dir, named)) if named else repository.top
 
 
-def _named_in(gitmodules: str) -> Iterable[str]:
+def _submodule_paths(gitmodules: str) -> Iterable[str]:
     data = read_plain(os.fsencode(gitmodules), 1 << 20) or b""
     return [os.fsdecode(each.value) for each in entries(data)[0] if each.key.endswith(b".path")]
 
 
 def module_folders(common: str) -> list[str]:
-    """Return the folders of git of submodules, those of submodules inside them too."""
+    """Return the git directories of submodules, recursively."""
     found: list[str] = []
     for folder, inner, files in os.walk(os.path.join(common, "modules")):
         if "HEAD" in files or "config" in files or "commondir" in files:
@@ -210,47 +210,47 @@ def module_folders(common: str) -> list[str]:
     return found
 
 
-# git's index, read as far as its names and kinds: which paths are tracked, and which are other repositories.
+# The index: which paths are tracked, and which are other repositories (gitlinks).
 
 _GITLINK: Final = 0o160000
 _LIMIT: Final = 256 << 20
 _EXTENDED: Final = 0x4000
 _ASSUMED: Final = 0x8000
 _PACK_NAME: Final = 80
-"""Bytes of the name of a pack, at most."""
+"""Limit on the length of a pack's name in bytes."""
 
 
 @frozen
 class TrackedFile:
-    """One entry: its path, its mode and the name of its object."""
+    """An index entry: path, mode and object id."""
 
     path: str
     mode: int
     object: str
     assumed: bool = False
-    """Whether git was told to take the file for unchanged."""
+    """Whether it is marked `assume-unchanged`."""
 
     @property
     def is_folder(self) -> bool:
-        """Whether it stands for all files of a folder, none of which is checked out."""
+        """Whether it stands for a whole directory that is not checked out (sparse index)."""
         return self.mode & 0o170000 == 0o040000
 
 
 def gitlinks(git_dir: str) -> tuple[str, ...]:
-    """Return the paths that stand for commits of other repositories."""
+    """Return the paths of gitlinks: commits of other repositories."""
     return tuple(each.path for each in read_tracked(git_dir) if each.mode & 0o170000 == _GITLINK)
 
 
 def read_tracked(git_dir: str) -> tuple[TrackedFile, ...]:
-    """Return the entries of a repository's index; none where it has none, or one that cannot be read.
+    """Return the entries of a repository's index; none if it is missing or cannot be read.
 
-    Of an index that is kept in two files, those of both: some of the first may have been replaced or removed since.
+    A split index yields the entries of both files, including shared ones that were replaced or removed since.
     """
     return _read_index(git_dir)[0]
 
 
 def find_index_problem(git_dir: str) -> str:
-    """Return why what git takes for tracked is not known here, or lies outside; nothing where all is well."""
+    """Return why the index cannot be trusted (unreadable, or with paths outside the worktree); empty if it can."""
     return _read_index(git_dir)[1]
 
 
@@ -259,7 +259,7 @@ _UNREADABLE: Final = "index, which cannot be read"
 
 
 def tracked_folders(git_dir: str) -> tuple[str, ...]:
-    """Return the folders that tracked files lie in, and those around them."""
+    """Return all directories above tracked files."""
     mark = _mark_index(git_dir)
     return _folders_of(*mark) if mark else ()
 
@@ -267,7 +267,7 @@ def tracked_folders(git_dir: str) -> tuple[str, ...]:
 @lru_cache(maxsize=8)
 def _folders_of(path: str, changed: int, size: int, inode: int) -> tuple[str, ...]:
     found: set[str] = set()
-    for folder in {each.path.rpartition("/")[0] for each in _read(path, changed, size, inode)[0]}:
+    for folder in {each.path.rpartition("/")[0] for each in _read_cached(path, changed, size, inode)[0]}:
         while folder and folder not in found:
             found.add(folder)
             folder = folder.rpartition("/")[0]
@@ -279,11 +279,11 @@ def _read_index(git_dir: str) -> _Index:
         mark = _mark_index(git_dir)
     except OSError:
         return (), _UNREADABLE
-    return _read(*mark) if mark else ((), "")
+    return _read_cached(*mark) if mark else ((), "")
 
 
 def _mark_index(git_dir: str) -> tuple[str, int, int, int] | None:
-    """Return what tells one state of an index from another; None where there is none."""
+    """Return path, mtime, size and inode of an index, the key of the cache; None if there is none."""
     path = os.path.join(git_dir, "index")
     try:
         status = os.stat(path)
@@ -293,27 +293,27 @@ def _mark_index(git_dir: str) -> tuple[str, int, int, int] | None:
 
 
 @lru_cache(maxsize=32)
-def _read(path: str, changed: int, size: int, inode: int) -> _Index:
-    found = _parse(path)
+def _read_cached(path: str, changed: int, size: int, inode: int) -> _Index:
+    found = _parse_index(path)
     if found is None:
         return (), _UNREADABLE
     tracked, shared = found
     if shared:
-        base = _parse(os.path.join(os.path.dirname(path), f"sharedindex.{shared}"))
+        base = _parse_index(os.path.join(os.path.dirname(path), f"sharedindex.{shared}"))
         if base is None or base[1]:
             return tracked, _UNREADABLE
         tracked += base[0]
-    tracked = tuple(each for each in tracked if each.path)  # of one that replaces an entry of the other file only that
-    # git reads a path as it stands: no command of its own would have written these.
+    tracked = tuple(each for each in tracked if each.path)  # an entry that replaces a shared one has no path of its own
+    # git uses such paths as they are, although none of its own commands writes them.
     outside = next((each.path for each in tracked if each.path.startswith("/") or ".." in each.path.split("/")), "")
     return tracked, f"index, which tracks {outside}" if outside else ""
 
 
-def _parse(path: str) -> tuple[tuple[TrackedFile, ...], str] | None:
-    """Return the entries of a file and which other one it adds to; None where that is not certain.
+def _parse_index(path: str) -> tuple[tuple[TrackedFile, ...], str] | None:
+    """Return the entries of an index file and the id of its shared index; None if they are not certain.
 
-    How long the names of objects are is told by the checksum at the end. git itself does not compare that, so that a
-    file with a wrong one is read by git as nobody can say here.
+    The checksum at the end tells the length of object ids. git does not verify it: how git would read a file with a
+    wrong checksum cannot be known here.
     """
     data = read_plain(os.fsencode(path), _LIMIT) or b""
     read: list[tuple[tuple[TrackedFile, ...], str]] = []
@@ -321,15 +321,15 @@ def _parse(path: str) -> tuple[tuple[TrackedFile, ...], str] | None:
         if any(data[-20:]) and data[-width:] != make_hash(data[:-width]).digest():
             continue
         try:
-            entries, at = _entries(data, width)
-            read.append((entries, _shared_index(data, at, width)))
+            entries, at = _parse_entries(data, width)
+            read.append((entries, _parse_shared_id(data, at, width)))
         except (ValueError, IndexError):
             continue
     return read[0] if len(read) == 1 else None
 
 
-def _entries(data: bytes, width: int) -> tuple[tuple[TrackedFile, ...], int]:
-    """Return the entries and where they end."""
+def _parse_entries(data: bytes, width: int) -> tuple[tuple[TrackedFile, ...], int]:
+    """Return the entries and the offset of their end."""
     version, count = int.from_bytes(data[4:8]), int.from_bytes(data[8:12])
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError
@@ -341,7 +341,7 @@ def _entries(data: bytes, width: int) -> tuple[tuple[TrackedFile, ...], int]:
         flags = int.from_bytes(data[at + 40 + width : at + 42 + width])
         at += 42 + width + (2 if version > 2 and flags & _EXTENDED else 0)
         if version == 4:
-            drop, at = _number(data, at)
+            drop, at = _parse_varint(data, at)
             end = data.index(b"\0", at)
             path = previous[: len(previous) - drop] + data[at:end]
             previous, at = path, end + 1
@@ -353,8 +353,8 @@ def _entries(data: bytes, width: int) -> tuple[tuple[TrackedFile, ...], int]:
     return tuple(found), at
 
 
-def _shared_index(data: bytes, at: int, width: int) -> str:
-    """Return the name of the file whose entries these add to, out of what stands behind them; usually there is none."""
+def _parse_shared_id(data: bytes, at: int, width: int) -> str:
+    """Return the id of the shared index from the extensions after the entries; usually empty."""
     shared = ""
     while at < len(data) - width:
         size = int.from_bytes(data[at + 4 : at + 8])
@@ -366,8 +366,8 @@ def _shared_index(data: bytes, at: int, width: int) -> str:
     return shared if shared.strip("0") else ""
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Read the number of bytes that a name shares not with the one before it."""
+def _parse_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Decode a variable-length integer: how many bytes of the previous path to drop (version 4)."""
     value = data[at] & 0x7F
     while data[at] & 0x80:
         at += 1
@@ -376,9 +376,9 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_pack_names(path: str) -> list[bytes]:
-    """Return the names of packs in an index over several of them; none where it cannot be read.
+    """Return the names of packs in a multi-pack index; none if it cannot be read.
 
-    git takes as many as the file says from where they begin, wherever they are said to end.
+    git reads the number of names in the header from the chunk's start, ignoring the chunk's end.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,8 +1,8 @@
-"""Secrets in git's history: whether a tree that a command can reach holds a path that is secret by its name.
+"""Finds secrets in git's history: whether a command can print a file whose path is secret by its name.
 
-git itself finds that out, but never in the repository: it is run on a folder of our own that has the repository's
-objects and references and settings of ours alone. Nothing of the repository's is obeyed, no program of it can run, and
-nothing is fetched. What was looked through once is remembered as long as the process lives.
+git itself does the search, but in a temporary git directory (a view) that has links to the repository's objects and
+references and only our own settings. So no setting or program of the repository takes effect, and nothing is fetched.
+Results are cached for the life of the process.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from surehand.git.tracked_secrets import is_left_out
 
 _TIMEOUT_S: Final = 10.0
 _MOST: Final = 64 << 20
-"""Bytes of names that are looked at."""
+"""Limit on git's output in bytes."""
 _MOST_TREES: Final = 50
 _MOST_NOTES: Final = 2_000
 _LOGGED: Final = lazy_pattern(rb"^([0-9a-f]{40,64})(?: ([0-9a-f]{40,64}))?", re.MULTILINE)
 _NAMED: Final = lazy_pattern(r"([\w./-]*\w)(@\{\d+\})?(?:[~^]\d*)*")
 _PARENTS: Final = lazy_pattern(r"\^(?:[!@]|-\d*)\Z")
-"""What stands for a commit and its parents, or for these alone."""
+"""Suffixes for a commit without its parents (`^!`, `^-`), or for its parents (`^@`)."""
 _UNKNOWN: Final = lazy_pattern(r"[$`]")
 _KINDS_OF_REFERENCE: Final = ("refs", "refs/tags", "refs/heads", "refs/remotes")
 _clean: dict[tuple[str, tuple[str, ...]], str] = {}
-"""Folder of objects and commits → the secret that was found from there, or nothing."""
+"""Cache: (common directory, what was searched) → path of the secret found, or empty."""
 
 
 def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], bool], *, diffs: bool = False) -> str:
-    """Return the path of a secret whose committed content a command may print, or nothing.
+    """Return the path of a secret whose committed content a command may print; empty if there is none.
 
-    Where that cannot be found out, `?` is returned: whoever asks has to be told.
+    Returns `?` if that cannot be determined: then the caller must ask.
     """
     printed = prints(call, diffs=diffs)
     repository = next((each for each in repositories_around(folder) if is_repository(each)), None)
@@ -71,12 +71,12 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
             if printed.reach == "blobs":
                 return _secret_blob(view, list(printed.revisions), tracked, is_secret)
             revisions = printed.revisions
-            if printed.contained and "--" not in call.words:  # what is a file and a revision git does not take at all
+            if printed.contained and "--" not in call.words:  # git rejects words that are both file and revision
                 revisions = tuple(each for each in revisions if not os.path.lexists(os.path.join(folder, each)))
             commits, paths, blobs = _resolve_names(view, repository, revisions, folder)
             if blobs and (found := _secret_blob(view, blobs, tracked, is_secret)):
                 return found
-            held = bool(paths) and all(map(os.path.isfile, paths))  # of the very files the policy knows
+            held = bool(paths) and all(map(os.path.isfile, paths))  # limited to files that the policy judges anyway
             staged = tracked if printed.staged and not held else ()
             if found := _secret_tracked(view, staged, is_secret):
                 return found
@@ -97,7 +97,7 @@ def find_secret_reached(call: GitCall, folder: str, is_secret: Callable[[str], b
 
 
 def _secret_inside(repository: Repository, is_secret: Callable[[str], bool]) -> str:
-    """Return the path of a secret in any history of the repositories inside this one."""
+    """Return the path of a secret in the history or index of any nested repository."""
     for inner in inner_repositories(repository):
         if is_repository(inner):
             with _bare_view(inner) as view:
@@ -107,7 +107,7 @@ def _secret_inside(repository: Repository, is_secret: Callable[[str], bool]) -> 
 
 
 def _has_notes(common: str) -> bool:
-    """Tell whether there may be notes; references that are kept in another way than in files may be some."""
+    """Tell whether there may be notes. A reftable is not searched, so it counts as having some."""
     if os.path.lexists(os.path.join(common, "reftable")):
         return True
     folder = os.path.join(common, "refs", "notes")
@@ -116,7 +116,7 @@ def _has_notes(common: str) -> bool:
 
 
 def _secret_note(repository: Repository, is_secret: Callable[[str], bool]) -> str:
-    """Return the path of a secret that one of the notes on commits is the content of."""
+    """Return the path of a secret whose content one of the notes is."""
     with _bare_view(repository) as view:
         notes: dict[str, None] = {}
         for reference in _git(view, "for-each-ref", "--format=%(objectname)", "refs/notes").decode().split():
@@ -128,7 +128,7 @@ def _secret_note(repository: Repository, is_secret: Callable[[str], bool]) -> st
 
 
 def _secret_tracked(view: str, tracked: Sequence[TrackedFile], is_secret: Callable[[str], bool]) -> str:
-    """Return the path of a secret among the entries of an index, of which some may be whole folders."""
+    """Return the path of a secret among index entries; entries of a sparse index may be whole directories."""
     if sum(each.is_folder for each in tracked) > _MOST_TREES:
         return "?"
     for each in tracked:
@@ -140,13 +140,13 @@ def _secret_tracked(view: str, tracked: Sequence[TrackedFile], is_secret: Callab
 
 
 def _secret_in(view: str, commits: list[str], reach: str, most: int | None, is_secret: Callable[[str], bool]) -> str:
-    """Look through the trees of the commits, and the names that were changed on the way to them."""
-    # A difference of two trees shows both; of a history, what is left out is no part.
+    """Search the trees of the commits and, unless only trees are printed, all paths changed in their history."""
+    # A diff of two trees shows both; commits excluded from a history are not shown.
     shown = [each.lstrip("^") for each in commits if reach == "trees" or not each.startswith("^")]
     if reach == "trees" and len(shown) > _MOST_TREES:
         return "?"
-    for commit in shown[:_MOST_TREES]:  # what changed on the way is looked through besides
-        if found := _first(_git(view, "ls-tree", "-r", "--name-only", "-z", "--full-tree", commit), is_secret):
+    for commit in shown[:_MOST_TREES]:  # the log below covers further commits
+        if found := _first_secret(_git(view, "ls-tree", "-r", "--name-only", "-z", "--full-tree", commit), is_secret):
             return found
     kinds = _find_kinds(view, [each.lstrip("^") for each in commits])
     walked = [each for each, kind in zip(commits, kinds, strict=True) if kind == "commit"]
@@ -156,15 +156,15 @@ def _secret_in(view: str, commits: list[str], reach: str, most: int | None, is_s
     if reach == "commits" and not any(each.startswith("^") for each in walked):
         limit.append("--no-walk")
     words = ("log", "--format=", "--name-only", "-z", "--no-renames", "-m", "--root", *limit, *walked)
-    return _first(_git(view, *words), is_secret)
+    return _first_secret(_git(view, *words), is_secret)
 
 
 def _secret_blob(view: str, names: list[str], staged: Iterable[TrackedFile], is_secret: Callable[[str], bool]) -> str:
-    """Return the path of a secret that one of these objects is the content of, in any history there is or the index.
+    """Return the path of a secret that has one of these objects as content, anywhere in the history or the index.
 
-    Of content that no tree has a path for nobody can say what it was: `?`.
+    Without `names`, of any secret. Returns `?` for a blob that no commit has a path for.
     """
-    # After a colon all is a path, braces too.
+    # After a colon everything is a path, including braces.
     asked = [name if ":" in name else f"{name}^{{object}}" for name in names]
     every = _git(view, "rev-parse", *asked).decode().split() if names else []
     blobs = {each for each, kind in zip(every, _find_kinds(view, every), strict=True) if kind == "blob"}
@@ -183,13 +183,13 @@ def _secret_blob(view: str, names: list[str], staged: Iterable[TrackedFile], is_
 
 
 def _find_kinds(view: str, objects: list[str]) -> list[str]:
-    """Return what each of the objects is."""
+    """Return the type of each object."""
     given = "".join(f"{each}\n" for each in objects).encode()
     return _git(view, "cat-file", "--batch-check=%(objecttype)", given=given).decode("ascii", "replace").splitlines()
 
 
 def _list_logged(view: str) -> list[str]:
-    """Return the commits that any reflog tells of, and those at which the other worktrees are."""
+    """Return the commits in all reflogs and the HEAD commits of other worktrees."""
     found: dict[str, None] = {}
     for top in ("logs", "logs/refs", "worktrees"):
         for folder, _, names in os.walk(os.path.realpath(os.path.join(view, top))):
@@ -202,7 +202,7 @@ def _list_logged(view: str) -> list[str]:
     return _git(view, "rev-list", "--no-walk", "--ignore-missing", *found).decode("ascii", "replace").split()
 
 
-def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
+def _first_secret(names: bytes, is_secret: Callable[[str], bool]) -> str:
     for name in dict.fromkeys(names.split(b"\0")):
         path = os.fsdecode(name.strip(b"\n"))
         if path and is_secret(path):
@@ -213,10 +213,10 @@ def _first(names: bytes, is_secret: Callable[[str], bool]) -> str:
 def _resolve_names(
     view: str, repository: Repository, names: Iterable[str], folder: str
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the commits and trees that words stand for, those left out with `^`; paths among them; contents.
+    """Resolve words to commits and trees (excluded ones with `^`), paths, and blobs.
 
-    A word that means nothing to git either is left out: the command fails at it. Raises ValueError for one that may
-    mean something in the repository itself (`@{upstream}` depends on its settings).
+    A word that git cannot resolve is skipped: the command fails on it. Raises ValueError for a word that may mean
+    something in the real repository (`@{upstream}` depends on its settings).
     """
     found: list[str] = []
     paths: list[str] = []
@@ -244,7 +244,7 @@ def _resolve_names(
             if word in ("--all", "HEAD"):  # there may be no commit yet
                 continue
             path = _find_path(folder, name)
-            if path is None and not _means_nothing(view, repository, word):
+            if path is None and not _is_unresolvable(view, repository, word):
                 raise ValueError(name)
             paths += [path] if path is not None else []
     found = list(dict.fromkeys(found))
@@ -262,18 +262,18 @@ def _find_path(folder: str, name: str) -> str | None:
     return path
 
 
-def _means_nothing(view: str, repository: Repository, word: str) -> bool:
-    """Say whether a revision that the view does not know is unknown in the repository as well."""
+def _is_unresolvable(view: str, repository: Repository, word: str) -> bool:
+    """Tell whether a revision unknown in the view is unknown in the repository, too."""
     return any(_is_unknown(view, repository, end) for end in re.split(r"\.{2,3}", word.lstrip("^")))
 
 
 def _is_unknown(view: str, repository: Repository, revision: str) -> bool:
-    """Say whether `name`, `name~3` or `name@{3}` is nothing: no such reference or object, or not so many ancestors."""
+    """Tell whether `name`, `name~3` or `name@{3}` does not exist: no such reference or object, or too few ancestors."""
     parts = _NAMED.fullmatch(revision)
     if parts is None:
         return False
     name, logged = parts.groups()
-    # git looks for a file of that name first, which the view has only of those that git itself makes.
+    # git first looks for a file of that name in the git directory; the view has copies of `*HEAD` only.
     tops = {repository.git_dir, repository.common}
     if not name.endswith("HEAD") and any(os.path.lexists(os.path.join(top, name)) for top in tops):
         return False
@@ -284,13 +284,13 @@ def _is_unknown(view: str, repository: Repository, revision: str) -> bool:
 
 @contextmanager
 def _bare_view(repository: Repository) -> Generator[str]:
-    """Make a folder of git with the repository's objects and references, and no setting of its."""
+    """Make a temporary git directory with the repository's objects and references but none of its settings."""
     with tempfile.TemporaryDirectory(prefix="surehand-git-") as view:
         settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
         if settings.get(b"extensions.refstorage", b"files") != b"files":
-            raise ValueError("references that are kept in another way")
+            raise ValueError("references that are not kept in files")
         if _is_rewritten(repository.common):
-            raise ValueError("objects that stand for others, which a setting or an option can undo")
+            raise ValueError("replaced objects, which a setting or an option can switch off")
         form = settings.get(b"extensions.objectformat", b"sha1")
         extension = "[extensions]\n\tobjectFormat = sha256\n" if form == b"sha256" else ""
         with open(os.path.join(view, "config"), "w", encoding="utf-8") as file:
@@ -300,7 +300,7 @@ def _bare_view(repository: Repository) -> Generator[str]:
             if os.path.exists(path := os.path.join(repository.common, name)):
                 os.symlink(path, os.path.join(view, name))
         heads = (each for each in os.listdir(repository.git_dir) if each.endswith("_HEAD"))
-        for name in ("HEAD", "logs/HEAD", *heads):  # git takes no link for a log
+        for name in ("HEAD", "logs/HEAD", *heads):  # copied: git does not accept a link as reflog
             head = read_plain(os.fsencode(os.path.join(repository.git_dir, name)), _MOST)
             with open(os.path.join(view, name), "wb") as own:
                 own.write(head or b"")
@@ -308,7 +308,7 @@ def _bare_view(repository: Repository) -> Generator[str]:
 
 
 def _is_rewritten(common: str) -> bool:
-    """Tell whether a repository may have commits with other parents or contents than their own."""
+    """Tell whether a repository has replace references or grafts, which change what commits contain."""
     packed = read_plain(os.fsencode(os.path.join(common, "packed-refs")), _MOST) or b""
     folder = os.path.join(common, "refs", "replace")
     grafts = os.path.join(common, "info", "grafts")

@@ -1,9 +1,9 @@
-"""Secrets that git tracks, in a sandbox that covers them: git still works, tells the truth, and prints none of them.
+"""Keeps git working on tracked secrets that the sandbox hides, without printing them.
 
-Two things do that. Over `info` of every repository lies a copy whose attributes say of every secret's name that its
-changes are not to be printed; nothing in the repository counts more than those, and git itself says what it left out.
-And a line of git commands that read files without printing them runs where secrets that git tracks are not covered:
-with an empty file in the repository of `.env`, `git status` would lie and `git commit -a` commit that.
+Two mechanisms: a copy of `info` is mounted over that of every repository, whose attributes mark all secret names as
+`-diff`; these take precedence over any attribute in the repository, and git reports what it leaves out. And command
+lines of git that read files without printing them run with tracked secrets visible: if `.env` seemed to be an empty
+file, `git status` would be wrong and `git commit -a` would commit that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from surehand.core.secrets import SECRET_PATTERNS, is_secret
 from surehand.core.text import lazy_pattern
 from surehand.git.calls import GitCall, parse_call
 from surehand.git.config import read_plain, settings_of
-from surehand.git.model import what_asks
+from surehand.git.model import find_risks
 from surehand.git.repositories import Repository, inner_repositories, read_tracked, repositories_around
 from surehand.git.wildmatch import translate
 
@@ -27,7 +27,7 @@ _INFO: Final = 1 << 20
 
 
 def make_info(git_dir: str, folder: str) -> None:
-    """Make in `folder` what is shown to commands as `info` of a repository."""
+    """Write the replacement for a repository's `info` to `folder`."""
     os.makedirs(folder, exist_ok=True)
     own = os.path.join(git_dir, "info")
     for name in os.listdir(own) if os.path.isdir(own) else ():
@@ -56,7 +56,7 @@ def _line(pattern: str) -> str:
 
 
 def _as_attribute(pattern: str) -> str:
-    """Return a pattern of secrets as git reads it in a file of attributes."""
+    """Convert a pattern of secrets to the syntax of a gitattributes file."""
     name = pattern.removeprefix("!")
     if name.endswith("/"):
         name += "**"
@@ -64,9 +64,9 @@ def _as_attribute(pattern: str) -> str:
 
 
 def is_left_out(path: str) -> bool:
-    """Tell whether git knows by these attributes that no change of a file is to be printed, wherever it comes from.
+    """Tell whether these attributes keep git from printing changes of a file, from whatever revision.
 
-    git compares names letter by letter, and there are too many names of backups to list: some secrets it does not know.
+    Not all secrets match: git compares names case-sensitively, and names of backups are too many to list.
     """
     known = False
     for says, expression in _expressions():
@@ -77,7 +77,7 @@ def is_left_out(path: str) -> bool:
 
 @cache
 def _expressions() -> list[tuple[bool, re.Pattern[bytes]]]:
-    """Return what each line of attributes matches, in their order, and whether it leaves changes out."""
+    """Return, for each line of attributes in order, whether it suppresses changes and what it matches."""
     found: list[tuple[bool, re.Pattern[bytes]]] = []
     for pattern in SECRET_PATTERNS:
         name = _as_attribute(pattern)
@@ -93,10 +93,10 @@ def _quote_pattern(pattern: str) -> str:
 
 
 def tracked_secrets(workspace: str, covered: Iterable[str], infos: Container[str] | None = None) -> tuple[str, ...]:
-    """Return which of the covered files are tracked by the repository around the workspace.
+    """Return the covered files that are tracked by the repository around the workspace.
 
-    With `infos`, the folders over which attributes are laid, by the repositories inside it too: those whose changes of
-    a secret git does not print.
+    With `infos`, the `info` directories that are replaced, also those tracked by nested repositories whose `info` is
+    among them.
     """
     found: list[str] = []
     known = set(covered)
@@ -110,7 +110,7 @@ def tracked_secrets(workspace: str, covered: Iterable[str], infos: Container[str
 
 
 BY_SIZE_AND_TIME: Final = {"core.checkStat": "minimal"}
-"""The setting by which git compares of a file's status what a cover can have in common with what it covers."""
+"""Makes git compare only size and time of files, which a cover can share with the file it covers."""
 
 _SAFE: Final[dict[str, re.Pattern[str]]] = {
     "status": lazy_pattern(
@@ -133,14 +133,14 @@ _SAFE: Final[dict[str, re.Pattern[str]]] = {
         r"-\d+|-n\d*|--(?:oneline|format|pretty|max-count|all|graph|decorate|stat|name-only|name-status).*"
     ),
 }
-"""Subcommands that read files without printing what is in them, with the options for which that is so."""
+"""Subcommands that read files without printing their contents, with the options for which this holds."""
 
 
 _LOOKS: Final = frozenset({"status", "diff", "ls-files", "rev-parse", "log"})
-"""Those of them that may be run by `-C` in a repository inside."""
+"""Those that may also run in a nested repository, by `-C`."""
 
 _BY_ANY: Final = frozenset({"post-index-change", "reference-transaction"})
-"""Hooks that run whenever git writes its index or a reference, and not only for a commit."""
+"""Hooks that run whenever git writes the index or a reference, not only for a commit."""
 
 
 _TAKES_ALL: Final = lazy_pattern(r"-[Aufv]*[Au][Aufv]*|--all|--update")
@@ -149,12 +149,12 @@ _TAKES_ALL: Final = lazy_pattern(r"-[Aufv]*[Au][Aufv]*|--all|--update")
 def prints_nothing(
     commands: Sequence[Sequence[str]], workspace: str, roots: Sequence[str], cwd: str | None = None
 ) -> bool:
-    """Tell whether git commands are known to print no file, in a repository that runs nothing of its own.
+    """Tell whether git commands certainly print no file contents, in a repository that runs no program of its own.
 
-    With `cwd`, the folder they are run in, those that look into a repository inside by `-C` are known too.
+    With `cwd`, their working directory, reading commands may also enter nested repositories by `-C`.
     """
     calls = _parse_quiet(commands, may_enter=cwd is not None)
-    if not calls or what_asks(workspace, roots):
+    if not calls or find_risks(workspace, roots):
         return False
     if cwd is not None and any(call.folder for call in calls):
         known = [each for outer in repositories_around(workspace) for each in (outer, *inner_repositories(outer))]
@@ -167,9 +167,9 @@ def prints_nothing(
 
 
 def find_staged(commands: Sequence[Sequence[str]], cwd: str, secrets: Sequence[str]) -> dict[str, bool]:
-    """Return which secrets a line of quiet git commands takes in before it commits, and whether `git add` does it.
+    """Return the secrets that a line of quiet git commands stages before it commits, and whether `git add` does so.
 
-    A path that is no plain one takes in none here.
+    Pathspecs with wildcards or magic stage none here.
     """
     calls = _parse_quiet(commands)
     found: dict[str, bool] = {}
@@ -187,9 +187,9 @@ def find_staged(commands: Sequence[Sequence[str]], cwd: str, secrets: Sequence[s
 
 
 def _parse_quiet(commands: Sequence[Sequence[str]], *, may_enter: bool = False) -> list[GitCall]:
-    """Return git commands of which all are known to print no file; none where one is not.
+    """Parse commands that all certainly print no file contents; an empty list if one may.
 
-    With `may_enter`, one that only looks may name another folder.
+    With `may_enter`, reading commands may name another directory by `-C`.
     """
     calls: list[GitCall] = []
     for words in commands:
@@ -210,7 +210,7 @@ def _parse_quiet(commands: Sequence[Sequence[str]], *, may_enter: bool = False) 
 
 
 def _list_hooks(repository: Repository) -> list[str]:
-    """Return the names of the hooks of a repository, wherever they lie."""
+    """Return the names of a repository's hooks, also in `core.hooksPath`."""
     settings = settings_of(os.fsencode(repository.git_dir), os.fsencode(repository.common))
     elsewhere = os.path.expanduser(os.fsdecode(settings.get(b"core.hookspath", b"")))
     folder = os.path.join(repository.top, elsewhere) if elsewhere else os.path.join(repository.common, "hooks")
@@ -219,4 +219,4 @@ def _list_hooks(repository: Repository) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError:
-        return [*_BY_ANY]  # what cannot be looked at may be any
+        return [*_BY_ANY]  # unreadable: assume the ones that matter

@@ -1,10 +1,10 @@
-"""git's wildcard patterns (its `wildmatch`), compiled to regular expressions that cannot run wild.
+"""Translates git's wildcard patterns (`wildmatch`) to regular expressions without catastrophic backtracking.
 
-With `pathname`, `*`, `?` and classes stop at `/`, and `**` between slashes crosses them; without it a pattern is
-compared with one name. Everything is bytes: to git a `?` is one byte, and a file name need not be UTF-8.
+With `pathname`, `*`, `?` and classes do not match `/`, and `**` between slashes does; without it a pattern is matched
+against one name. Everything is bytes: to git a `?` is one byte, and a file name need not be UTF-8.
 
-A pattern with many stars makes a naive expression try every way to divide a name. Here each star but the last of its
-kind is an atomic group that takes the first fit, which is enough for such patterns: time stays near the length.
+In a naive translation, many stars take exponential time. Here each star but the last of its kind is an atomic group
+with a lazy match: the first fit suffices, since a later star takes up the slack. Time stays near linear.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SPECIAL: Final = b"*?[\\"
 Star: TypeAlias = Literal["star", "folders", "crossing"]
 """`*`; `**/`, any number of whole folders; `**` at the end."""
 Member: TypeAlias = tuple[int, int] | bytes
-"""What stands in a class: a range of bytes, or the name of a POSIX class."""
+"""A member of a bracket expression: a range of bytes, or the name of a POSIX class."""
 
 _POSIX: Final[dict[bytes, frozenset[int]]] = {
     name: frozenset(byte for byte in range(128) if chr(byte) in letters)
@@ -39,16 +39,16 @@ _POSIX: Final[dict[bytes, frozenset[int]]] = {
 
 
 class _NeverError(Exception):
-    """A pattern git accepts and that matches nothing: an unclosed class, a backslash at the end, `\\A` in any case."""
+    """A pattern that git accepts and that never matches: an unclosed bracket, a trailing backslash."""
 
 
 def literal_length(pattern: bytes) -> int:
-    """Return how many bytes come before the first special one."""
+    """Return the length of the literal prefix."""
     return next((at for at, byte in enumerate(pattern) if byte in SPECIAL), len(pattern))
 
 
 def translate(pattern: bytes, *, pathname: bool, fold: bool = False) -> bytes | None:
-    """Return the expression of a pattern (for `fullmatch` with DOTALL), or None when it can never match."""
+    """Return a regular expression for `fullmatch` with DOTALL; None if the pattern can never match."""
     try:
         return _assemble(_tokens(pattern, pathname, fold), b"[^/]" if pathname else b".")
     except _NeverError:
@@ -75,7 +75,7 @@ def _tokens(pattern: bytes, pathname: bool, fold: bool) -> list[bytes | Star]:
 
 
 def _stars(pattern: bytes, at: int, pathname: bool) -> tuple[Star, int]:
-    """Return what a run of stars means and where to go on; two count as `**` only between slashes or the ends."""
+    """Classify a run of stars and return the position after it; `**` counts only between slashes or ends."""
     end = at
     while pattern[end : end + 1] == b"*":
         end += 1
@@ -89,7 +89,9 @@ def _stars(pattern: bytes, at: int, pathname: bool) -> tuple[Star, int]:
 
 def _letter(byte: int, fold: bool, escaped: bool) -> bytes:
     letter = bytes((byte,))
-    if fold and escaped and letter.isupper():  # git lowers the name and the pattern, but nothing after a backslash
+    if (
+        fold and escaped and letter.isupper()
+    ):  # git lowers name and pattern, but not an escaped letter: it never matches
         raise _NeverError
     return b"[" + letter.lower() + letter.upper() + b"]" if fold and letter.isalpha() else re.escape(letter)
 
@@ -101,7 +103,7 @@ def _byte_at(pattern: bytes, at: int) -> int:
 
 
 def _class(pattern: bytes, at: int, pathname: bool, fold: bool) -> tuple[bytes, int]:
-    """Read a class after its `[`; return its expression and the place after its `]`."""
+    """Parse a bracket expression after its `[`; return its expression and the position after its `]`."""
     negated = pattern[at : at + 1] in (b"!", b"^")
     at += negated
     members: list[Member] = []
@@ -115,12 +117,12 @@ def _class(pattern: bytes, at: int, pathname: bool, fold: bool) -> tuple[bytes, 
 
 
 def _member(pattern: bytes, at: int, members: list[Member]) -> int:
-    """Read one member of a class into `members` and return the next place."""
+    """Parse one member of a bracket expression into `members`; return the position after it."""
     byte = _byte_at(pattern, at)
     if byte == 0x5C:
         members.append((_byte_at(pattern, at + 1), pattern[at + 1]))
         return at + 2
-    # A range needs a single byte before it: neither a range nor a POSIX class can begin one.
+    # A range begins with a single byte: not with another range or a POSIX class.
     begins = members[-1] if members and isinstance(members[-1], tuple) and members[-1][0] == members[-1][1] else None
     if byte == 0x2D and begins and pattern[at + 1 : at + 2] not in (b"", b"]"):
         at += 1 + (pattern[at + 1 : at + 2] == b"\\")
@@ -140,7 +142,7 @@ def _member(pattern: bytes, at: int, members: list[Member]) -> int:
 
 
 def _is_in(byte: int, members: list[Member], fold: bool) -> bool:
-    """Return whether a byte of a name is in a class; git lowers it first, then tries ranges by its upper case too."""
+    """Return whether a byte matches; folding case, git lowers it first and also tries ranges in upper case."""
     lowered = byte + 32 if fold and 65 <= byte <= 90 else byte
     raised = lowered - 32 if fold and 97 <= lowered <= 122 else lowered
     for member in members:
@@ -153,7 +155,7 @@ def _is_in(byte: int, members: list[Member], fold: bool) -> bool:
 
 
 def _assemble(tokens: list[bytes | Star], other: bytes) -> bytes:
-    """Join the tokens; a star takes its first fit for good wherever a later star can take up the slack."""
+    """Join the tokens; a star is atomic wherever a later star can take up the slack."""
     groups: list[tuple[Star | None, list[bytes | Star]]] = [(None, [])]
     for token in tokens:
         if token in ("folders", "crossing"):
@@ -173,7 +175,7 @@ def _assemble(tokens: list[bytes | Star], other: bytes) -> bytes:
 
 
 def _within_group(tokens: list[bytes | Star], other: bytes) -> bytes:
-    """Join tokens without `**`: between two stars with no slash in between, the first fit is enough."""
+    """Join tokens without `**`; between two stars with no slash in between, the first fit suffices."""
     pieces: list[list[bytes]] = [[]]
     for token in tokens:
         if token == "star":
@@ -183,7 +185,7 @@ def _within_group(tokens: list[bytes | Star], other: bytes) -> bytes:
     first, *rest = (b"".join(piece) for piece in pieces)
     joined = first
     for number, piece in enumerate(rest):
-        # A piece that ends its folder must fit at that folder's end, so its star may have to try again.
+        # A piece followed by a slash must match at the end of its path component, so its star must backtrack.
         settled = number < len(rest) - 1 and b"/" not in pieces[number + 1]
         joined += b"(?>" + other + b"*?" + piece + b")" if settled else other + b"*" + piece
     return joined

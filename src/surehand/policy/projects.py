@@ -348,13 +348,13 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
         return ""
     if problem := _written_problem("git", _STEERS_GIT.__contains__, request):
         return problem
-    from surehand.git.model import what_asks  # lazy: model, 11 ms
+    from surehand.git.model import find_risks  # lazy: model, 11 ms
 
     if any("{}" in word for option, word in itertools.pairwise(effect.words) if option == "-C"):
         return "git is run in folders that cannot be known before"
     named = [os.path.join(request.cwd, folder) for folder in _git_folders(effect, request)]
     folders = dict.fromkeys(os.path.realpath(each) for folder in named for each in (folder, os.path.normpath(folder)))
-    found = dict.fromkeys(name for folder in folders for name in what_asks(folder, request.roots))
+    found = dict.fromkeys(name for folder in folders for name in find_risks(folder, request.roots))
     if found:
         return f"this repository's own files say what git runs or reads ({', '.join(found)})"
     return _committed_secret(effect, folders, request)

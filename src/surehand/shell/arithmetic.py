@@ -1,7 +1,7 @@
 """Arithmetic: the value of `$((...))` where every operand is a number.
 
-A name in arithmetic is evaluated as an expression of its own, whose subscripts may run commands: a name counts only
-where its value is certain, and a number.
+bash evaluates the value of a name as another expression, and subscripts in it may run commands. So a name is accepted
+only if its value is certainly a number.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Names = Mapping[str, Word | None]
 
 
 def value_of(node: Node | None, names: Names) -> int | None:
-    """Return the number an expression of certain numbers yields, `None` for every other expression."""
+    """Return the value of an expression whose operands are all certain numbers; `None` for any other."""
     if node is None:
         return 0
     kind = node.get("Type")
@@ -70,10 +70,7 @@ _NO_NAMES: Names = {}
 
 
 def is_number(node: Node | None, names: Names = _NO_NAMES) -> bool:
-    """Return whether an expression is made of numbers alone: literal ones, and those the shell counts by itself.
-
-    So are names whose value is one.
-    """
+    """Return whether all operands are numbers: literals, counts such as `$#`, and names that hold numbers."""
     if not node:
         return True
     kind = node.get("Type")
@@ -91,7 +88,7 @@ _CHANGES = frozenset(("+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^
 
 
 def list_changed(node: Node | None, names: Names) -> list[str] | None:
-    """Return the names that an expression sets to numbers; `None` for one that is not made of numbers alone."""
+    """Return the names that an expression sets to numbers; `None` if not all operands are numbers."""
     if is_number(node, names) or node is None:
         return []
     name, op = _literal(node.get("X")), node.get("Op", "")
@@ -108,9 +105,9 @@ def list_changed(node: Node | None, names: Names) -> list[str] | None:
 
 
 def count_rounds(loop: Node, most: int) -> tuple[str, list[int]] | None:
-    """Return the name that `for ((i = 0; i < 3; i++))` counts with and its values; `None` for every other loop.
+    """Return the counter of `for ((i = 0; i < 3; i++))` and its values; `None` for any other loop.
 
-    The body must leave the name alone: its value is an expression.
+    The body must not assign the counter: its value would be evaluated as an expression.
     """
     first, test, step = (child(loop, part) for part in ("Init", "Cond", "Post"))
     name = _literal(first.get("X"))
@@ -126,7 +123,7 @@ def count_rounds(loop: Node, most: int) -> tuple[str, list[int]] | None:
         values.append(value)
         value += by
         if value < 0:
-            return None  # a sign is an operator, and not of the number
+            return None  # a sign is an operator, not part of a number
     return None if goes_on is None or len(values) > most else (name, values)
 
 
@@ -145,7 +142,7 @@ def _is_count(parts: list[Node]) -> bool:
 
 
 def counts(part: Node) -> bool:
-    """Return whether an expansion is a number whatever happens: `$?`, `$#`, `$$`, `${#name}`, `${#list[@]}`."""
+    """Return whether an expansion always is a number: `$?`, `$#`, `$$`, `${#name}`, `${#list[@]}`."""
     if part["Type"] != "ParamExp" or any(part.get(key) for key in _CHANGES_A_COUNT):
         return False
     name = text(part, "Param")
@@ -156,7 +153,7 @@ def counts(part: Node) -> bool:
 
 
 def _names_number(parts: list[Node], names: Names) -> bool:
-    """Return whether an operand is a name, written with its `$` or without, whose value is some number."""
+    """Return whether an operand is a name, with or without `$`, that holds a number."""
     if len(parts) != 1:
         return False
     part = parts[0]
@@ -204,7 +201,7 @@ def _number(node: Node, names: Names) -> int | None:
 
 
 def _value_of_name(part: Node, names: Names) -> str:
-    """Return the text of an operand: the value of a name where it is certain."""
+    """Return the text of an operand, for a name its value if that is certain."""
     name: str = part.get("Value", "") if part["Type"] == "Lit" else part.get("Param", {}).get("Value", "")
     if part["Type"] == "ParamExp" and part.keys() & {*_CHANGES_A_COUNT, "Length", "Index"}:
         return ""

@@ -1,4 +1,4 @@
-"""Constructs of the shell, and how the walk goes through each: lists, groups, choices, loops, what bash evaluates."""
+"""Walks the constructs of the shell: lists, pipelines, groups, conditions, loops, arithmetic and declarations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 Construct: TypeAlias = "Callable[[Walk, Node, Scope, Context], Flow]"
 _MAX_ROUNDS = 64  # of a loop over literal words
-_MAX_WALKS = 4  # before nothing is held for certain any more
+_MAX_WALKS = 4  # rounds of a loop before all variables are forgotten
 _EVALUATED = lazy_pattern(r"[(`\[]")
 _NUMERIC_TESTS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 
 
-# -- what joins commands: lists, pipelines, groups, choices, functions ------------------------------------------------
+# -- lists, pipelines, groups, conditions, functions -------------------------------------------------------------------
 
 
 def _call(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -54,13 +54,13 @@ def _pipeline(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     parts = pipeline_parts(node)
     heeds_names = any(first_word(part) == "xargs" or child(part, "Cmd").get("Type") == "WhileClause" for part in parts)
     if heeds_names and any(each.get("Op") == "|&" for each in below(node)):
-        heeds_names = False  # errors come with the names
+        heeds_names = False  # error messages are mixed with the paths
     for position, part in enumerate(parts):
         before = len(walk.found)
         walk.statement(part, scope.copy(), replace_values(context, position=position, fed=fed, listed=names))
         last = walk.found[-1] if walk.found else None
         fed = simple.text_printed_by(last) if last else None
-        # A function prints more than its last command does.
+        # A function prints the output of all its commands, not only of the last.
         lists = heeds_names and is_plain(part) and not any(each.function for each in walk.found[before:])
         names = find_listed_paths(last) if last and lists else ()
     return staying(scope.directories)
@@ -91,13 +91,15 @@ def _subshell(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 
 def _time_clause(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     inner = child(node, "Stmt")
-    walk.keep((Word("time"),), scope, context, wraps=wrapper_of("time"))  # in a pipeline it is the program, no keyword
+    walk.record_command(
+        (Word("time"),), scope, context, wraps=wrapper_of("time")
+    )  # in a pipeline it may be the program instead of the keyword
     there = replace_values(context, wrappers=(*context.wrappers, "time"))
     return walk.statement(inner, scope, there) if inner else staying(scope.directories)
 
 
 def _coprocess(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
-    walk.fault("`coproc` runs beside the shell")
+    walk.add_fault("`coproc` runs beside the shell")
     walk.substitutions(node.get("Name"), scope, context)
     walk.statement(node["Stmt"], scope.copy(), context.inside())
     return staying(scope.directories)
@@ -144,7 +146,7 @@ def _function(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     return staying(scope.directories)
 
 
-# -- loops: literal words round by round, everything else until nothing new can come of it ----------------------------
+# -- loops: over literal words round by round, all others until the state no longer changes ----------------------------
 
 
 def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -168,7 +170,7 @@ def _while_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 
 
 def _name_read(loop: Node, context: Context) -> str:
-    """Return the name that `while read -r name` reads each of the listed paths into, empty where it is another loop."""
+    """Return the variable that `while read -r name` reads the listed paths into; empty for any other loop."""
     conditions = children(loop, "Cond")
     if not context.listed or any(each.many == "split" for each in context.listed) or len(conditions) != 1:
         return ""
@@ -188,7 +190,7 @@ def _name_read(loop: Node, context: Context) -> str:
 
 
 def _is_nul(parts: list[Node]) -> bool:
-    """Whether a word is `''` or `$'\\0'`: what `read` reads up to is the end of a name then, too."""
+    """Whether a word is `''` or `$'\\0'`: with this delimiter `read` reads NUL-terminated names."""
     return len(parts) == 1 and parts[0]["Type"] == "SglQuoted" and parts[0].get("Value", "") in ("", "\\0")
 
 
@@ -205,11 +207,11 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
         return _any_rounds(walk, node, "", scope, context)
     items = [word for item in children(loop, "Items") for word in walk.argument(item, scope, context)]
     if "Items" not in loop and (given := scope.variables.get("@")) is not None:
-        items = list(given.items or ())  # `for name; do` is about the positional parameters
+        items = list(given.items or ())  # `for name; do` loops over the positional parameters
     certain = all(word.kind != "opaque" and word.many != "split" for word in items)
     readable = items and certain and len(items) <= _MAX_ROUNDS
     if node.get("Select"):
-        walk.fault("`select` reads its choice when it runs")
+        walk.add_fault("`select` reads its choice when it runs")
     if not readable or node.get("Select"):
         value = NUMBER if all(word.number for word in items) and items else None
         if len(items) == 1 and items[0].token:
@@ -221,9 +223,9 @@ def _for_loop(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
 def _rounds(
     walk: Walk, node: Node, name: str, values: list[Word], scope: Scope, context: Context, *, counted: bool = False
 ) -> Flow:
-    """Walk the body once for each value of the loop's variable; a pattern stands for any number of rounds.
+    """Walk the body once for each value of the loop variable; a glob stands for any number of rounds.
 
-    Where the values are `counted`, the body must leave the variable as it is.
+    If the values are `counted`, the body must not change the variable.
     """
 
     def once(branch: Scope) -> Directories:
@@ -236,15 +238,15 @@ def _rounds(
         start = branch.directories
         ends = _round(walk, once, branch) if value.literal else _until_nothing_new(walk, once, branch).either
         branch.directories = union(start, ends)
-        scope.forget_differences(branch)  # `break` may leave the loop with what this round made
+        scope.forget_differences(branch)  # `break` may end the loop after this round
         if counted and branch.variables.get(name) != value:
-            walk.fault("an arithmetic loop evaluates names as code")
+            walk.add_fault("an arithmetic loop evaluates names as code")
             break
     return staying(branch.directories)
 
 
 def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Context, value: Word | None = None) -> Flow:
-    """Walk the body for values nobody knows, any number of times."""
+    """Walk the body for unknown values and any number of rounds."""
 
     loop = child(node, "Loop")
 
@@ -264,7 +266,7 @@ def _any_rounds(walk: Walk, node: Node, name: str, scope: Scope, context: Contex
 
 
 def _round(walk: Walk, once: Callable[[Scope], Directories], scope: Scope) -> Directories:
-    """Walk a round, which `break` and `continue` may end after any statement of it."""
+    """Walk a round that `break` or `continue` may end after any statement."""
     with walk.passing() as passed:
         ends = once(scope)
     for each in passed:
@@ -273,10 +275,10 @@ def _round(walk: Walk, once: Callable[[Scope], Directories], scope: Scope) -> Di
 
 
 def _until_nothing_new(walk: Walk, once: Callable[[Scope], Directories], scope: Scope) -> Flow:
-    """Walk a round again from what it leaves behind, until a further round would begin with nothing new.
+    """Walk rounds until the state at the beginning of a round no longer changes (a fixed point).
 
-    The next round begins where this one ended, with the variables it set (`read x`, a function that assigns): a
-    directory or a value that changes is not certain any more.
+    A round begins with the directory and the variables the one before left (`read x`, a function that assigns):
+    whatever a round changes is no longer certain.
     """
     for walks_left in reversed(range(_MAX_WALKS)):
         before, start = scope.copy(), scope.directories
@@ -294,21 +296,21 @@ def _until_nothing_new(walk: Walk, once: Callable[[Scope], Directories], scope: 
 
 
 def _list_assigned(node: Node) -> list[str]:
-    """Return the variables that something below `node` assigns, for a command alone too."""
+    """Return all variables assigned below `node`, including those set for a single command."""
     names = (text(each, "Name") for each in below(node) if isinstance(each.get("Name"), dict))
     return [name for name in names if name]
 
 
 def _forget_assigned(node: Node, scope: Scope) -> None:
-    """Forget every variable that something below `node` assigns: a second round sees other values.
+    """Forget every variable assigned below `node`: a second round sees other values.
 
-    What is a number may stay one: a round that makes something else of it is followed by another.
+    A number stays a number; if a round makes something else of it, another round is walked.
     """
     for name in _list_assigned(node):
         scope.variables[name] = NUMBER if is_number(scope.variables.get(name)) else None
 
 
-# -- what bash evaluates by itself: arithmetic, `[[ ]]`, `let`, `declare` ----------------------------------------------
+# -- what bash evaluates itself: arithmetic, `[[ ]]`, `let`, `declare` -------------------------------------------------
 
 
 def _arithmetic_command(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
@@ -321,7 +323,7 @@ def _arithmetic_command(walk: Walk, node: Node, scope: Scope, context: Context) 
 def _evaluate(walk: Walk, expression: Node | None, scope: Scope) -> None:
     changed = arithmetic.list_changed(expression, scope.variables)
     if changed is None:
-        walk.fault("arithmetic on names evaluates their values as code")
+        walk.add_fault("arithmetic on names evaluates their values as code")
     for name in changed or ():
         walk.assign(name, NUMBER, scope)
         walk.assigned.append((name, NUMBER))
@@ -331,8 +333,8 @@ def _let(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     """Walk `let`."""
     walk.seen.add(id(node))
     walk.substitutions(node.get("Exprs"), scope, context)
-    walk.fault("`let` evaluates its words as code")
-    walk.keep((Word("let"),), scope, context)
+    walk.add_fault("`let` evaluates its words as code")
+    walk.record_command((Word("let"),), scope, context)
     return staying(scope.directories)
 
 
@@ -341,16 +343,16 @@ def _test(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
     walk.substitutions(node, scope, context)
     for test in outermost(node, ("UnaryTest", "BinaryTest")):
         if test["Op"] in ("-v", "-R"):
-            walk.fault(f"`[[ {test['Op']} ]]` evaluates a subscript in its operand")
+            walk.add_fault(f"`[[ {test['Op']} ]]` evaluates a subscript in its operand")
         elif test["Op"] in _NUMERIC_TESTS and not all(
             arithmetic.is_number(test[side], scope.variables) for side in "XY"
         ):
-            walk.fault(f"`[[ {test['Op']} ]]` evaluates its operands as code")
+            walk.add_fault(f"`[[ {test['Op']} ]]` evaluates its operands as code")
     return staying(scope.directories)
 
 
 def _declaration(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow:
-    """Walk `declare`, `local`, `export` and their kin."""
+    """Walk `declare`, `local`, `export` and the like."""
     walk.seen.add(id(node))
     variant = text(node, "Variant")
     words = [Word(variant)]
@@ -365,10 +367,10 @@ def _declaration(walk: Walk, node: Node, scope: Scope, context: Context) -> Flow
         words.append(walk.decoder.value(arg.get("Value"), scope.variables))
         options += words[-1].text
         if variant != "export" and words[-1].text[:1] not in ("-", "+"):
-            walk.fault(f"`{variant}` evaluates a name and a value that are quoted together")
+            walk.add_fault(f"`{variant}` evaluates a name and a value that are quoted together")
     if any(letter in options for letter in "in") or any(arg.get("Index") for arg in children(node, "Args")):
-        walk.fault(f"`{variant}` with -i, -n or a subscript evaluates values as code")
-    walk.keep(tuple(words), scope, context)
+        walk.add_fault(f"`{variant}` with -i, -n or a subscript evaluates values as code")
+    walk.record_command(tuple(words), scope, context)
     return staying(scope.directories)
 
 
@@ -382,15 +384,14 @@ def _declare(
     context: Context,
     earlier: Sequence[str],
 ) -> Word:
-    """Walk one name that is declared; return it as a word, with its value.
+    """Walk one declared name; return it as a word, with its value.
 
-    The values are read before any name is set: those of names declared `earlier` in the command are the old ones.
-
-    A name that was an array before stays one, whatever is declared, and would evaluate subscripts and texts in
-    parentheses. Arrays of the shell's own have names in capitals.
+    bash reads all values before it sets any name, so values of names declared `earlier` in the command are the old
+    ones. An array stays an array whatever is declared, and then subscripts and text in parentheses are evaluated; the
+    names of bash's own arrays are in capitals.
     """
     if variant == "local" and not walk.calling:
-        walk.fault("`local` outside of a function")
+        walk.add_fault("`local` outside of a function")
     takes = variant in ("declare", "typeset", "local")
     if "A" in options:
         walk.keyed.add(name)
@@ -409,7 +410,7 @@ def _declare(
         walk.assign(name, value if takes else None, scope)
         return Word(f"{name}=")
     if value.literal and _EVALUATED.search(value.text):
-        walk.fault(f"`{variant}` may evaluate the text that it sets {name} to")
+        walk.add_fault(f"`{variant}` may evaluate the text that it sets {name} to")
     elif not value.literal and not value.number:
         walk.declared.add(name)
         walk.arrays |= {name} if name.isupper() or "a" in options.lower() else set()

@@ -1,4 +1,4 @@
-"""Command-line options, described in a line of text per command, and the verdict on words by what is described.
+"""Parses command-line options by a one-line description per command, and judges the words by it.
 
 A description, as the records in `programs/` have it, is a list of tokens:
 
@@ -9,14 +9,15 @@ A description, as the records in `programs/` have it, is a list of tokens:
     @read           what the operands are
     *               all its options are harmless, so a glob that expands to `-x` is safe
 
-An option that is not there makes a command no read. Long options count only when spelled out: an abbreviation may stand
-for one that is left out. Nor is it a read where an option stands in the place of a value, which may be one that can be
-left out (`journalctl -n --rotate`), or behind a `--` that may itself be a value (`git stash show -G -- --output=x`).
+A command with an option that is not described is not known to be a read. Long options must be spelled out: an
+abbreviation may stand for one that is left out. Nor is a command a read if an option stands where a value is expected,
+which may be optional (`journalctl -n --rotate`), or after a `--` that may itself be a value (`git stash show -G --
+--output=x`).
 
 Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else the current directory,
 `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files, `@none` must be absent,
-`@one` at most one file, `@key` one dotted name, `@anything` any words at all, those that are not literal too; a few
-more that one program has: `_judge_operands`.
+`@one` at most one file, `@key` one dotted name, `@anything` any words, even unknown ones; a few more that only one
+program needs are in `_judge_operands`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from surehand.shell.word import Word
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the set of the words of a text: the shape most tables here have."""
+    """Return the set of the words in a text."""
     return frozenset(text.split())
 
 
@@ -48,7 +49,7 @@ class Flags:
 
 
 class Parsed:
-    """The words of a command told apart. `unknown` holds the words that no known option explains."""
+    """Options and operands of a command; `unknown` holds the words that match no known option."""
 
     __slots__ = ("operands", "options", "read", "unknown", "used")
 
@@ -99,7 +100,7 @@ def _split_token(token: str) -> tuple[str, str]:
 
 
 def parse(words: Sequence[Word], known: Flags, *, permute: bool = True) -> Parsed:
-    """Tell options and operands apart; without `permute` the first operand ends the options."""
+    """Separate options from operands; without `permute` the first operand ends the options."""
     found = Parsed()
     rest = iter(enumerate(words))
     for index, word in rest:
@@ -115,33 +116,33 @@ def parse(words: Sequence[Word], known: Flags, *, permute: bool = True) -> Parse
                 break
             found.operands.append(word)
         elif word.text.startswith("--") and (word.literal or "=" in word.fixed):
-            _long(word, known, rest, found)
+            _parse_long(word, known, rest, found)
         elif word.literal:
-            _cluster(word, known, rest, found)
-        else:  # an option, or an operand: only the running shell knows
+            _parse_cluster(word, known, rest, found)
+        else:  # may be an option or an operand
             found.unknown.append(word)
             found.operands.append(word)
     return found
 
 
-def _long(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
+def _parse_long(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
     name, glued, text = word.text.partition("=")
     takes = known.long.get(name)
     if takes is None or (glued and not takes):
         found.unknown.append(word)
         return
-    value: Word | None = _part(word, text) if glued else None
+    value: Word | None = _subword(word, text) if glued else None
     if takes[:1] == ":" and not glued:
-        value = _next(name, known, rest, found)
-    _keep(name, takes, value, found)
+        value = _take_value(name, known, rest, found)
+    _record_option(name, takes, value, found)
     if takes == "::":
-        _keep(name, takes, _next(name, known, rest, found), found)
+        _record_option(name, takes, _take_value(name, known, rest, found), found)
 
 
-def _cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
+def _parse_cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> None:
     text = word.text[1:]
     if known.numbers and text.isdigit():
-        found.options.append(("-#", _part(word, text)))
+        found.options.append(("-#", _subword(word, text)))
         return
     for index, letter in enumerate(text):
         takes = known.short.get(letter)
@@ -152,29 +153,40 @@ def _cluster(word: Word, known: Flags, rest: Iterator[tuple[int, Word]], found: 
             found.options.append(("-" + letter, None))
             continue
         glued = text[index + 1 :]
-        value = _part(word, glued) if glued else (_next("-" + letter, known, rest, found) if takes[0] == ":" else None)
-        _keep("-" + letter, takes, value, found)
+        value = (
+            _subword(word, glued)
+            if glued
+            else (_take_value("-" + letter, known, rest, found) if takes[0] == ":" else None)
+        )
+        _record_option("-" + letter, takes, value, found)
         return
 
 
-def _keep(name: str, takes: str, value: Word | None, found: Parsed) -> None:
+def _record_option(name: str, takes: str, value: Word | None, found: Parsed) -> None:
     found.options.append((name, value))
     if takes == ":r" and value is not None:
         found.read.append(value)
 
 
-def _next(option: str, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> Word | None:
+def _take_value(option: str, known: Flags, rest: Iterator[tuple[int, Word]], found: Parsed) -> Word | None:
     index, value = next(rest, (found.used - 1, None))
     found.used = index + 1
     if value is not None and not known.all_harmless and option not in _NEVER_ALONE and _is_option(value):
         found.unknown.append(value)
-    if value is not None and value.many:  # the first of several words is the value: `grep -e .* a.txt`
+    if value is not None and value.many:  # only the first of several words is the value: `grep -e .* a.txt`
         found.unknown += [value] if value.may_be_flag else []
         found.operands.append(value)
     return value
 
 
-_NEVER_ALONE = ("-e", "--regexp", "-S", "-G", "--grep", "--sort")  # a text to look for, or an order: never left out
+_NEVER_ALONE = (
+    "-e",
+    "--regexp",
+    "-S",
+    "-G",
+    "--grep",
+    "--sort",
+)  # their values are not optional, and may begin with a dash
 _OPTION = lazy_pattern(r"--?[A-Za-z]")
 
 
@@ -183,17 +195,17 @@ def _is_option(word: Word) -> bool:
 
 
 def _may_take_next(word: Word, known: Flags) -> bool:
-    """Whether a word ends in an option whose value is left out, so that another reading takes the next word for it."""
+    """Whether a word ends in an option with an optional value that some version may take from the next word."""
     key = word.text if word.text.startswith("--") else word.text[-1:]
     return word.literal and word.text[:1] == "-" and (known.long.get(key) or known.short.get(key)) == "?"
 
 
-def _part(word: Word, text: str) -> Word:
+def _subword(word: Word, text: str) -> Word:
     return Word(text, word.kind, text if word.literal else "")
 
 
 class Verdict:
-    """Why a command is no read (empty: it is one), and the files its words make it read."""
+    """Why a command is not known to be a read (`problem`, empty if it is one), and the files it reads."""
 
     __slots__ = ("follows", "may_read", "problem", "reads", "recursive", "unreadable")
 
@@ -207,16 +219,16 @@ class Verdict:
     ) -> None:
         self.problem = problem
         self.reads = reads
-        self.may_read: tuple[Word, ...] = ()  # words that are files only where such a file is there
+        self.may_read: tuple[Word, ...] = ()  # words that are files only if such a file exists
         self.recursive = recursive
         self.follows = follows
-        """What is read below a folder is read through its links, too."""
+        """Reading below a directory follows links."""
         self.unreadable = unreadable
-        """The problem is one of what cannot be known."""
+        """The problem is that something cannot be known before the command runs."""
 
 
 def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[str, ...] = ()) -> Verdict:
-    """Judge the words after a name by known options and operands; with the options in `follows`, links are followed."""
+    """Judge the words after a command's name by its description; the options in `follows` make it follow links."""
     if known.operands == "anything" and known.all_harmless:
         return Verdict()
     parsed = parse(words, known)
@@ -240,10 +252,10 @@ _REVISION_COMMANDS = names(
 
 
 def _opaque_words(name: str, words: Sequence[Word], parsed: Parsed, known: Flags) -> Iterator[Word]:
-    """Yield the words that only the running shell knows, but for those of which it is no matter what they are.
+    """Yield the unknown words, except those that are harmless whatever they are.
 
-    These are numbers and dates that are values of options or the pattern of a search, texts that git compares with,
-    and revisions of git where it takes nothing but these.
+    Harmless are numbers and dates as values of options or as the pattern of a search, text values of git's filter
+    options, and revisions as operands of git commands that take them.
     """
     values = [value for _, value in parsed.options if value is not None]
     of_git, _, subcommand = name.partition(" ")
@@ -298,7 +310,7 @@ def _judge_operands(name: str, parsed: Parsed, known: Flags, following: tuple[st
     return Verdict(reads=read)
 
 
-# Options that give the pattern, or stand for it, so that every operand is a file; `jq -e` is about the exit code.
+# Options that give or replace the pattern, so that every operand is a file; `jq -e` is about the exit code.
 _PATTERN_GIVEN = ("-e", "--regexp", "--file", "--files", "--type-list")
 
 
@@ -306,7 +318,7 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
     given = parsed.has("-f", "--from-file", *(() if kind == "filter" else _PATTERN_GIVEN))
     if kind == "filter" and not given and operands and not operands[0].literal:
         return Verdict(f"the program is not literal: {operands[0].text}", unreadable=True)
-    # What stands for several words gives the pattern and files: `grep *`.
+    # A glob gives the pattern and files: `grep *`.
     files = operands if given or any(word.many for word in operands[:1]) else operands[1:]
     recursive = kind == "pattern_or_files"
     if kind == "pattern":  # `jq -r` is about its output
@@ -330,7 +342,7 @@ def _shows_signatures(parsed: Parsed) -> bool:
 
 
 def _revisions(parsed: Parsed, operands: list[Word]) -> Verdict:
-    """Judge what git is given: revisions, paths in them and patterns of paths."""
+    """Judge git's operands: revisions, paths in revisions, and pathspecs."""
     lines = [Word(word.text.rpartition(":")[2], word.kind) for word in parsed.values("-L") if ":" in word.text]
     return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands if not word.token)))
 
@@ -346,9 +358,9 @@ def _at_colon(text: str) -> tuple[str, str, str]:
 
 
 def _blob_path(word: Word) -> Word:
-    """Return the path in `HEAD:path`, `:path` or `:(top)path`, which git may read out of the history.
+    """Return the path in `HEAD:path`, `:path` or `:(top)path`, which git may read from the history.
 
-    Git expands the patterns of paths by itself, so that a quoted one stands for files too.
+    git expands pathspecs itself, so a quoted pattern stands for files, too.
     """
     text = re.sub(r"^:(?:\([^)]*\)|[/!^]+|[0-3]:)?", "", word.text)
     revision, colon, path = _at_colon(text)

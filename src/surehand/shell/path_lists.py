@@ -1,9 +1,9 @@
-"""Lists of paths that one command prints for another: `find . -name '*.py' | xargs wc -l`, `wc -l $(git ls-files)`.
+"""Tracks lists of paths that one command prints for another: `find . | xargs wc -l`, `wc -l $(git ls-files)`.
 
-What lies below known folders may be read as `grep -r` may, so that such a line is as plain as the recursive read it
-stands for. Only listings whose every line is a path below the folders in their words count. A name with a blank in it
-would be split, and its second half be another path (`a /etc/passwd`); `xargs` takes quotes and backslashes off
-(`"/etc/passwd"`), and the shell expands patterns (`.*/x`): the names are looked at for all of these.
+Reading all paths below known directories is as safe as `grep -r` there. Only commands that print nothing but paths
+below the directories in their words count. The names on disk are checked for characters that would change their
+meaning: a blank splits a name (`a /etc/passwd`), `xargs` removes quotes and backslashes (`"/etc/passwd"`), and the
+shell expands globs (`.*/x`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from surehand.shell.word import Many, Word
 
 
 def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
-    """Return patterns of the paths a command prints, nothing when it may print anything else."""
+    """Return patterns of the paths a command prints; none if it may print anything else."""
     verdict = read_only.judge(found)
     if verdict.problem or found.context.nested or found.wraps is not None or found.function or _in_subfolder(found):
         return ()
@@ -47,13 +47,13 @@ def find_listed_paths(found: FoundCommand) -> tuple[Word, ...]:
 
 
 def _in_subfolder(found: FoundCommand) -> bool:
-    """Return whether git tells paths from the top of a repository where they are taken from another folder."""
+    """Return whether git prints paths relative to the top of the repository, but runs in a subdirectory."""
     told = found.name == "git" and [word.text for word in found.words[1:2]] == ["diff"]
     return told and any(directory is None or _top_of(directory) != directory for directory in found.directories)
 
 
 def _finds_folder(found: FoundCommand) -> bool:
-    """Return whether a pattern given to `ls` matches a folder, whose names it prints without the folder's path."""
+    """Return whether a glob given to `ls` matches a directory: its entries are printed without their directory."""
     patterns = [word.text for word in found.words[1:] if word.kind == "glob"]
     places = [directory or "/" for directory in found.directories]
     matched = (globs.matches(place, pattern, everything=False) for place in places for pattern in patterns)
@@ -61,7 +61,7 @@ def _finds_folder(found: FoundCommand) -> bool:
 
 
 def _list_below(word: Word, picked: Sequence[str]) -> list[Word]:
-    """Return patterns that stand for the paths below a folder: for the picked names, or for all."""
+    """Return patterns for the paths below a directory: those with the picked names, or all."""
     if not word.literal:
         return [word]
     folder = word.text.rstrip("/") + "/"
@@ -69,16 +69,16 @@ def _list_below(word: Word, picked: Sequence[str]) -> list[Word]:
     return [Word(text, "glob", "", folder + "**") for text in texts]
 
 
-_SAYS_NOTHING = "*?[].!^/"  # a pattern of these alone may be any name
+_UNSPECIFIC = "*?[].!^/"  # a pattern of only these characters may match any name
 _LISTS_SOME = lazy_pattern(r"-[comdz]+|--(?:cached|others|modified|deleted|exclude-standard|)")
 
 
 def _picked_names(found: FoundCommand, start: Word) -> list[str]:
-    """Return the patterns one of which each path listed below a folder has to match; nothing where others are too."""
+    """Return name patterns of which every listed path matches one; none if other paths may be listed."""
     if found.name == "find":
         tests = itertools.pairwise(found.words[1:])
         names = [value for test, value in tests if test.text in ("-name", "-iname")]
-        # The folder itself is listed, too, and a name that begins with a dot is matched by `*`.
+        # The starting directory is listed, too, and in `find` a `*` matches a leading dot.
         kept = (posixpath.basename(start.text.rstrip("/")).lower(), ".git", ".surehand")
         patterns = [each.text.lower() for each in names]
         if joins_tests(found.words[1:]) or any(fnmatch.filter(kept, pattern) for pattern in patterns):
@@ -91,23 +91,23 @@ def _picked_names(found: FoundCommand, start: Word) -> list[str]:
             return []
     else:
         return []
-    plain = all(each.literal and each.text.strip(_SAYS_NOTHING) and _PLAIN_PICK.match(each.text) for each in names)
+    plain = all(each.literal and each.text.strip(_UNSPECIFIC) and _PLAIN_PICK.match(each.text) for each in names)
     return [each.text for each in names] if plain else []
 
 
-_PLAIN_PICK = lazy_pattern(r"(?![:/~])(?!.*\.\.)")  # no magic of git's, and no way out of the folder
+_PLAIN_PICK = lazy_pattern(r"(?![:/~])(?!.*\.\.)")  # no pathspec magic, and not out of the directory
 
 
 _WITHIN_INDEX = 62  # bytes of an entry before its name
 
 
-# In a name: where it is split, what is taken off it, a pattern that finds what begins with a dot, `..` among it, and
-# what makes an option, a host or a file of options of it.
+# Characters that change the meaning of a name: it is split, unquoted, expanded to hidden names (`..` among them), or
+# taken for an option, a host or a file of options.
 _ODD_NAME = lazy_pattern(rb"[\s'\"\\:]|(?:\A|/)\.[^/]*[*?\[]|\A[-+@!(),=]")
 
 
 def _holds_odd_names(found: FoundCommand, folders: list[str]) -> bool:
-    """Tell whether a name that the command may print is not one word as it stands, or nobody can say."""
+    """Tell whether the command may print a name that is not taken literally, or that cannot be ruled out."""
     if found.context.wrappers or any(directory is None for directory in found.directories):
         return True
     directories = [directory for directory in found.directories if directory is not None]
@@ -123,14 +123,14 @@ def _holds_odd_names(found: FoundCommand, folders: list[str]) -> bool:
 
 
 def _lists_tracked(found: FoundCommand) -> bool:
-    """Return whether a command is git, and lists none but tracked files."""
+    """Return whether a command is git and lists only tracked files."""
     return found.name == "git" and not any(re.match(r"-\w*o|--o", word.text) for word in found.words[2:])
 
 
 def _links_listed(found: FoundCommand, folders: list[str]) -> Iterator[str]:
-    """Yield the links out of the folders whose paths a command may print: whoever is given one opens what it names."""
+    """Yield links out of the directories that a command may print: a command given one opens its target."""
     if found.name in ("grep", "rg"):
-        return  # they pass over links
+        return  # they skip links
     picks = picks_link(found.words[1:]) if found.name in ("find", "gfind") else bool
     for directory in found.directories:
         tracked = _index_names(directory) if directory is not None and _lists_tracked(found) else None
@@ -142,7 +142,7 @@ def _links_listed(found: FoundCommand, folders: list[str]) -> Iterator[str]:
 
 
 def _tracked_links(directory: str, tracked: list[bytes]) -> Iterator[str]:
-    """Yield the links out of a folder that paths in git's index lead through."""
+    """Yield tracked paths that lead through links out of a directory."""
     home = os.path.realpath(directory).rstrip("/") + "/"
     seen: dict[str, bool] = {"": False}
     for name in map(os.fsdecode, tracked):
@@ -158,7 +158,7 @@ def _tracked_links(directory: str, tracked: list[bytes]) -> Iterator[str]:
 
 
 def repositories_around(folder: str) -> list[str]:
-    """Return the folders above one, itself included, that git may take for the top of a repository."""
+    """Return a directory and its ancestors that have a `.git`."""
     parts = folder.split("/")
     above = ["/".join(parts[:end]) or "/" for end in range(len(parts), 0, -1)]
     return [each for each in above if os.path.lexists(os.path.join(each, ".git"))]
@@ -200,7 +200,7 @@ def names_an_option(folder: str) -> bool:
 
 
 def _top_of(folder: str) -> str | None:
-    """Return the folder of the repository around another."""
+    """Return the top of the repository around a directory."""
     while not os.path.isdir(os.path.join(folder, ".git")):
         if os.path.dirname(folder) == folder:
             return None
@@ -209,7 +209,7 @@ def _top_of(folder: str) -> str | None:
 
 
 def _index_names(folder: str) -> list[bytes] | None:
-    """Return the names git keeps in the index of the repository around a folder; None where they cannot be read."""
+    """Return the tracked paths of the repository around a directory; None if the index cannot be read."""
     top = _top_of(folder)
     if top is None:
         return None
@@ -242,9 +242,9 @@ _LINE_ENDS = ("\\n", "\n")
 def add_listed_paths(
     words: tuple[Word, ...], before: Sequence[Word], names: tuple[Word, ...]
 ) -> tuple[Word, ...] | None:
-    """Return the words of a read with the names `xargs` adds to them, None where what it adds must stay unknown.
+    """Return the words of a command that `xargs` runs, with the paths it adds; None if these must stay unknown.
 
-    A name may hold blanks, and begin with a dash after one: only a command that no option makes dangerous will do.
+    Names may be split at blanks and then begin with a dash, so only commands without harmful options are accepted.
     """
     name = words[0].text.rpartition("/")[2]
     program = program_of(name)
@@ -258,7 +258,7 @@ def add_listed_paths(
     given = options.parse(before, options.flags(wrapper.flags if wrapper else ""), permute=False)
     if not given.has("-0", "--null") and any(each.many == "split" for each in names):
         return None
-    if any(each.text not in _LINE_ENDS for each in given.values("-d", "--delimiter")):  # other words than the names
+    if any(each.text not in _LINE_ENDS for each in given.values("-d", "--delimiter")):  # splits the names differently
         return None
     if name in _SCRIPTED and program.judge(name, (*words[1:], *names)).problem:
         return None

@@ -1,4 +1,4 @@
-"""Whether a simple command is read-only, by allow-lists: a name, option or word that is not known makes it none.
+"""Judges by allow-lists whether a simple command is read-only: unknown names, options or words make it ask.
 
 The programs themselves, with what they read, write and run, are in `programs/`.
 """
@@ -24,9 +24,9 @@ _SYSTEM_DIRECTORIES = names("/bin /usr/bin /usr/local/bin /sbin /usr/sbin /usr/l
 
 
 def judge(found: FoundCommand, *, shell_alone: bool = False) -> Verdict:
-    """Judge one simple command by its own words (what it wraps or starts is judged by itself).
+    """Judge a simple command by its own words; commands it wraps or starts are judged separately.
 
-    `shell_alone` says that the whole line runs no program that could heed a variable it exports.
+    `shell_alone` says that the line runs no program that could heed an exported variable.
     """
     if found.function:
         return Verdict()
@@ -53,14 +53,14 @@ def judge(found: FoundCommand, *, shell_alone: bool = False) -> Verdict:
 
 
 def heeded_variables(found: FoundCommand) -> Sequence[tuple[str, Word]]:
-    """Return the variables set before a command; `IFS= read` is how a line is read whole, and changes nothing else."""
+    """Return the variables set for a command; `IFS= read`, the idiom to read whole lines, is left out."""
     if found.name != "read":
         return found.context.assigns
     return [(name, value) for name, value in found.context.assigns if name != "IFS" or not value.literal]
 
 
 def _judge_export(words: Sequence[Word], problem_of: Callable[[Sequence[tuple[str, Word]]], str]) -> Verdict:
-    """Judge `export LC_ALL=C`: what may stand before a command may be set for those that follow, too."""
+    """Judge `export LC_ALL=C`: the same variables are accepted as before a single command."""
     pairs = [(name, Word(value)) for name, _, value in (word.text.partition("=") for word in words)]
     known = all(word.literal or word.fixed.endswith("=") for word in words)
     if not words or not known or not all(_NAME.fullmatch(name) for name, _ in pairs):
@@ -83,7 +83,7 @@ def _judge_wrapper(found: FoundCommand) -> Verdict:
 
 
 def _forgotten_problem(env: Wrapper, words: Sequence[Word]) -> str:
-    """Say why variables that `env` takes away matter: some of them keep git from running programs."""
+    """Return why removing variables by `env` matters: some keep git from running programs."""
     if not any("git" in word.text for word in words):
         return ""
     parsed = options.parse(words, options.flags(env.flags), permute=False)
@@ -92,7 +92,7 @@ def _forgotten_problem(env: Wrapper, words: Sequence[Word]) -> str:
     return "`env` takes variables away that git heeds" if heeded or everything else ""
 
 
-# -- lists of checksums, which name further files ---------------------------------------------------------------------
+# -- lists of checksums, whose files are opened, too -------------------------------------------------------------------
 
 _LARGEST_LIST = 1 << 20
 _MOST_LISTED = 2_000
@@ -102,10 +102,10 @@ _CHECKSUM_COMMENT = lazy_pattern(r"\s*(?:#.*)?")
 
 
 def _add_listed_files(found: FoundCommand, program: Program, verdict: Verdict) -> Verdict:
-    """Add the files that its lists name to the verdict on a read: `sha256sum -c SUMS` opens what stands in `SUMS`.
+    """Add the files named in lists to the reads of a command: `sha256sum -c SUMS` opens the files in `SUMS`.
 
-    The list is read when the command is judged, and what it names is judged like any other file the command reads. A
-    list that cannot be read whole, or whose lines are not all understood, makes the command no known read.
+    The list is read while the command is judged, and its files are judged like any other. If it cannot be read
+    completely, or a line is not understood, the command asks.
     """
     if verdict.problem or not program.opens_list:
         return verdict
@@ -129,9 +129,9 @@ def _add_listed_files(found: FoundCommand, program: Program, verdict: Verdict) -
 
 
 def _files_in_list(path: str) -> list[str] | None:
-    """Return the files a list of checksums names, none where there is no list; None where that cannot be known."""
+    """Return the files in a list of checksums, none if the list does not exist; None if that cannot be known."""
     if is_secret(path):
-        return []  # the list itself is judged, and what is in it is not looked at before
+        return []  # the list itself is refused; do not open it
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_LIST:
@@ -139,7 +139,7 @@ def _files_in_list(path: str) -> list[str] | None:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return list(_parse_checksums(file.read(_LARGEST_LIST + 1)))
     except FileNotFoundError:
-        return None if path.startswith("/dev/") else []  # the output of a command (`<(...)`) is there when it runs
+        return None if path.startswith("/dev/") else []  # the output of `<(...)` exists only when it runs
     except (OSError, ValueError):
         return None
 

@@ -1,7 +1,7 @@
-"""The report on a command, the front door: a command in, out all that can be known about it before it runs.
+"""Builds the report on a command: everything that can be known about it before it runs.
 
-Words are turned into *touches* first (a kind and a word); `locate` then makes paths of them in every directory the
-command may run in. A path that cannot be known is `Unreadable`, never left out.
+The words of each simple command become *touches* (a kind and a word); `locate` resolves these to paths in every
+directory the command may run in. A path that cannot be known becomes an `Unreadable` effect; it is never left out.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from surehand.shell.word import Word
 
 _MAKERS: dict[str, Callable[[str, bool], Effect]] = {"read": ReadPath, "write": WritePath, "delete": DeletePath}
 
-# Descriptors and sinks: writing to them leaves nothing behind, reading from them is reading what is at hand.
-# A process substitution stands for `/dev/fd/63`; what else is open beyond the first three is some file.
+# Standard streams and devices: reading or writing them touches no file. `/dev/fd/63` stands for a process
+# substitution; any other descriptor above 2 is some file.
 STREAMS = lazy_pattern(
     r"/dev/(?:null|stdin|stdout|stderr|fd/(?:[012]|63)|zero|full|random|urandom)|/proc/self/fd/[012]"
 )
 
 
 def known_words(command: str) -> bool:
-    """Tell whether the words of a command are understood to the last one, so that what they reach is all stated."""
+    """Tell whether a command's words are fully understood, so that its effects are complete."""
     return _record_of(command.rpartition("/")[2]).touches is not None
 
 
 def touches(name: str, words: Sequence[Word]) -> Iterator[Touch]:
-    """Yield what the command with this name does to files and hosts, as far as its words tell."""
+    """Yield the files and hosts a command touches, as far as its words tell."""
     known = _record_of(name).touches
     if known is not None:
         yield from known(words)
@@ -51,7 +51,7 @@ def _record_of(name: str) -> Program:
 
 
 def locate(touch: Touch, directories: Directories) -> Iterator[Effect]:
-    """Yield the effects of one touch in each directory the command may run in."""
+    """Yield the effects of a touch in each directory the command may run in."""
     word = touch.word
     if touch.kind == "connect":
         yield from _connection(word)
@@ -100,9 +100,9 @@ def _connection(word: Word) -> Iterator[Effect]:
         yield Unreadable(f"programs may read another host out of {word.text!r}")
 
 
-# `http:/host` and `http:///host` reach that host as well. Without a known name before the colon it is `host:path`.
+# `http:/host` and `http:///host` reach that host, too. Without a known scheme before the colon it is `host:path`.
 _SCHEME = lazy_pattern(r"(?:[A-Za-z][\w+.-]*://+|(?:https?|ftps?|wss?):/*|//+)", re.IGNORECASE)
-# Escapes, lists and ranges are undone by some programs; what stands before an `@` may be read as the host or as a name.
+# Some programs expand escapes, lists and ranges, and disagree whether the part before an `@` is the host or a user.
 _DOUBTFUL_HOST = lazy_pattern(r"[\\%{}]|[?#].*@|.\[|\A\[(?![0-9a-fA-F:.]+(?:%\w+)?\])")
 
 
@@ -124,7 +124,7 @@ def host_of(text: str) -> tuple[str, int | None, str]:
 
 
 def guess_touches(words: Sequence[Word]) -> Iterator[Touch]:
-    """Yield reads of the words that look like paths, for a program nobody knows."""
+    """Yield reads of the words that look like paths, for an unknown program."""
     for word in words:
         text = word.text.partition("=")[2] if word.text.startswith("--") and "=" in word.text else word.text
         if word.literal and _PATH_LIKE.match(text) and "\n" not in text:
@@ -134,10 +134,10 @@ def guess_touches(words: Sequence[Word]) -> Iterator[Touch]:
 
 
 def secrets_named(words: Sequence[Word], known: Sequence[Touch]) -> Iterator[Touch]:
-    """Yield reads of secret files that stand anywhere among the words of a command that is no plain read.
+    """Yield reads of secret files named anywhere in the words of a command that is not a plain read.
 
-    `-b .env`, `--from-file=id_rsa`, `x@server.key`, `/srv/.env:/x`: which option takes a file is not known of every
-    program. A name that no file has may be meant otherwise (`make server.key`).
+    `-b .env`, `--from-file=id_rsa`, `x@server.key`, `/srv/.env:/x`: which options take files is not known for every
+    program. Only existing files count: another name may mean something else (`make server.key`).
     """
     taken = {touch.word.text for touch in known if touch.kind != "connect"}
     for word in words:
@@ -161,9 +161,9 @@ ORDER: tuple[Class, ...] = ("search", "read", "list", "silent", "write", "genera
 
 
 def head_share(kind: Class, commands: Iterable[str]) -> float:
-    """Return how much of what is shown of a command's long output comes from its beginning, the rest from its end.
+    """Return the share of the output limit that goes to the beginning of a long output; the rest goes to its end.
 
-    The first hits of a search and the first lines of a list are the ones wanted; a build tells at its end what failed.
+    A search or a list is wanted from its beginning; a build reports failures at its end.
     """
     if kind in ("search", "list"):
         return 1.0
@@ -185,7 +185,7 @@ MEANINGS: dict[Class, str] = {
 def class_of(name: str, read_only: bool, writes: bool) -> Class | None:
     """Return the class of one command, `None` for a neutral one.
 
-    A search or read that its options turn into something else is no longer one: it writes, or nobody knows.
+    A search or read that is not read-only because of its options counts as `write` or `general`.
     """
     kind = program_of(name).kind
     if kind == "neutral":
@@ -196,7 +196,7 @@ def class_of(name: str, read_only: bool, writes: bool) -> Class | None:
 
 
 def least_safe(kinds: list[Class]) -> Class:
-    """Return the class of a line from the classes of its parts; a line of neutral commands alone is general."""
+    """Return the class of a line, that of its least safe part; `general` if all parts are neutral."""
     return max(kinds, key=ORDER.index) if kinds else "general"
 
 
@@ -232,7 +232,7 @@ class Redirect:
 
 @frozen
 class ShellReport:
-    """What a command is: its parts, its class, whether it only reads and why not, and its effects."""
+    """The report on a command: its parts, class, effects, and whether it only reads or why not."""
 
     ok: bool
     error: str
@@ -259,24 +259,26 @@ class ShellReport:
 
 
 def understand(command: str, cwd: str, *, home: str | None = None, new_shell: bool = True) -> ShellReport:
-    """Read a shell command without running it. Never raises: what cannot be read is an effect of its own.
+    """Analyze a shell command without running it. Never raises: what cannot be read is an `Unreadable` effect.
 
-    `new_shell` says that the shell is one that has not been elsewhere before.
+    `new_shell` says that the shell has not changed its directory before (`cd -` leads nowhere).
     """
     home = home if home is not None else os.environ.get("HOME")
     walk = Walk()
     variables: dict[str, Word | None] = {"PWD": Word(cwd), "HOME": Word(home) if home else None}
     try:
         tree = parse(command)
-        walk.script(tree, command, Scope((cwd,), variables, left=() if new_shell else (None,)), Context())
+        walk.script(
+            tree, command, Scope((cwd,), variables, previous_directories=() if new_shell else (None,)), Context()
+        )
     except SyntaxFault as error:
         return _unreadable(str(error))
     except RecursionError:
         return _unreadable("the command is nested too deeply to be read")
-    except (KeyError, IndexError, TypeError) as error:  # the tree is another program's data
+    except (KeyError, IndexError, TypeError) as error:  # the tree comes from another program
         return _unreadable(f"the parser's tree has a shape that is not understood ({error!r})")
     if problem := _name_unseen_character(command):
-        walk.fault(problem)
+        walk.add_fault(problem)
     return _report(walk, cwd)
 
 
@@ -304,13 +306,13 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
         if unreadable:
             faults.append(run.reason)
     for name, value, problem in _variables(walk):
-        # Judged as a part of its own: a rule that allows the command does not mean what a variable makes of it.
+        # Judged separately: a rule that allows the command does not cover what a variable makes of it.
         found.append(RunCommand((f"{name}={value.text}",), False, problem))
         reasons.append(problem)
     opened = {"", "0", "1", "2", *(redirect.fd for redirect in walk.redirects)}
     for redirect in walk.redirects:
         if redirect.op in (">&", "<&") and redirect.static and (odd := redirect.target.text.rstrip("-")) not in opened:
-            # A shell with memory may have it open: what is read from it, or written to it, is another file.
+            # In a persistent shell it may be open and refer to another file.
             faults += [f"the descriptor {odd} is opened by another command"] if odd.isdecimal() else []
         for effect in _redirect_effects(redirect):
             found.append(effect)
@@ -319,7 +321,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
                 kinds.append("write")
             if isinstance(effect, Connect):  # what a program would do with its words, and judged as one
                 found.append(RunCommand((redirect.op + redirect.target.text,), False, "it opens a connection"))
-    for word, directories in walk.listed:
+    for word, directories in walk.also_read:
         found += locate(Touch("read", globs.folder_of(word)), directories)
     found += [Unreadable(reason) for reason in dict.fromkeys(faults)]
     reasons = list(dict.fromkeys(reasons))
@@ -336,7 +338,7 @@ def _report(walk: Walk, cwd: str) -> ShellReport:
 
 
 def _variables(walk: Walk) -> Iterator[tuple[str, Word, str]]:
-    """Yield each variable that should not be set as it is, and why."""
+    """Yield each assignment that is not known to be harmless, and why."""
     set_for_commands = [pair for each in walk.found for pair in read_only.heeded_variables(each)]
     for pairs, problem_of in (
         (walk.assigned, scope.variable_problem),
@@ -351,7 +353,7 @@ def _run(found: FoundCommand, cwd: str, shell_alone: bool) -> tuple[RunCommand, 
     verdict = read_only.judge(found, shell_alone=shell_alone)
     implied: dict[Effect, None] = {}
     elsewhere = bool(verdict.problem) and any(directory != cwd for directory in found.directories)
-    # What an unknown program does depends on the folder it runs in: a rule that allows it does not mean any folder.
+    # What an unknown program does depends on its directory: a rule that allows it does not cover every directory.
     for touch in (*_touches(found, verdict), *([Touch("read", Word("."))] if elsewhere else ())):
         implied.update(dict.fromkeys(locate(touch, found.directories)))
     problem = verdict.problem
@@ -366,7 +368,7 @@ def _run(found: FoundCommand, cwd: str, shell_alone: bool) -> tuple[RunCommand, 
 
 
 def _opaque_problem(found: FoundCommand) -> str:
-    """Say which word of a command that is no known read cannot be known."""
+    """Return the first word that cannot be known, of a command that is not known to be a read."""
     return next(
         (word.text for word in found.words if word.kind == "opaque" or globs.finds_option(word, found.directories)), ""
     )
@@ -400,7 +402,7 @@ def _redirect_effects(redirect: FoundRedirect) -> Iterator[Effect]:
         return
     if op in (">&", "<&") and target.literal and (_DESCRIPTOR.fullmatch(text) or text == "-"):
         return
-    if op == "<" and target.kind == "glob":  # one file of those the pattern finds
+    if op == "<" and target.kind == "glob":  # one of the matching files
         yield from locate(Touch("read", target), redirect.directories)
         return
     if not target.literal or op == "<&":
@@ -445,8 +447,8 @@ def _command_dict(command: SimpleCommand) -> dict[str, object]:
     }
 
 
-# Tab and newline separate words and commands in plain sight; every other control character, and everything that is
-# drawn as nothing, as a blank or in another order, can hide a part of a command from the person who approves it.
+# All control characters but tab and newline, and characters that are drawn as nothing, as a blank or in another order:
+# they can hide a part of a command from the person who approves it.
 _UNSEEN_CHARACTER = lazy_pattern(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\xa0\xad"
@@ -460,7 +462,7 @@ _UNSEEN_CHARACTER = lazy_pattern(
 
 
 def _name_unseen_character(text: str) -> str | None:
-    """Name the first control, invisible or look-alike blank character of `text` and its position, if there is one."""
+    """Describe the first control or invisible character of `text` and its position, if there is one."""
     hit = None if text.isascii() and text.isprintable() else _UNSEEN_CHARACTER.search(text)
     if hit is None:
         return None

@@ -1,4 +1,4 @@
-"""The scope at a point of a script: directories it may be in, variables that are known, commands found there."""
+"""The scope at a point of a script: possible directories, known variables and functions; commands found."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from surehand.shell.syntax import Node
 from surehand.shell.word import NUMBER, Word
 from surehand.shell.wrappers import Wrapper
 
-# Every directory the shell may be in at a point (a failed `cd` stays where it was); `None` is "could be anywhere".
+# All directories the shell may be in (a failed `cd` changes nothing); `None` means any directory.
 Directories: TypeAlias = tuple[str | None, ...]
 
 
 class Scope:
     """The state of one shell process; a subshell works on a copy."""
 
-    __slots__ = ("directories", "functions", "left", "variables")
+    __slots__ = ("directories", "functions", "previous_directories", "variables")
 
     def __init__(
         self,
         directories: Directories,
         variables: dict[str, Word | None] | None = None,
         functions: dict[str, tuple[Node | None, ...]] | None = None,
-        left: Directories = (None,),
+        previous_directories: Directories = (None,),
     ) -> None:
         self.directories = directories
         self.variables = {} if variables is None else variables
         self.functions = {} if functions is None else functions
-        """The bodies that a name may have; `None` among them where it may also be no function, but a program."""
-        self.left = left
-        """Where `cd -` may lead; empty where the shell has been in no other directory yet."""
+        """The bodies a function may have; `None` among them if the name may also be that of a program."""
+        self.previous_directories = previous_directories
+        """Where `cd -` may lead; empty if the shell has not changed its directory yet."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scope) and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     def copy(self) -> Scope:
-        """Return a scope of its own with the same values."""
-        return Scope(self.directories, dict(self.variables), dict(self.functions), self.left)
+        """Return an independent copy."""
+        return Scope(self.directories, dict(self.variables), dict(self.functions), self.previous_directories)
 
     def set_arguments(self, words: tuple[Word, ...] | None) -> None:
-        """Set the positional parameters to these words, or forget what they were."""
+        """Set the positional parameters, or forget them (None)."""
         self.variables |= dict.fromkeys(filter(is_positional, self.variables))
-        words = None if words is None else tuple(keep_under(word, "$@") for word in words)
+        words = None if words is None else tuple(as_variable(word, "$@") for word in words)
         self.variables["@"] = None if words is None else Word("$@", "opaque", items=words)
         for position, word in enumerate(words or (), start=1):
             known = (word.kind != "opaque" or word.number) and word.many != "split"
@@ -55,38 +55,38 @@ class Scope:
             if not word.single:
                 return
         for position in range(len(words or ()) + 1, 10 if words is not None else 0):
-            self.variables[str(position)] = Word("")  # not set, which is empty
+            self.variables[str(position)] = Word("")  # unset: expands to nothing
 
     def forget_found_names(self) -> None:
-        """Forget names that patterns found, once the shell may be elsewhere: there, they would be looked up anew."""
+        """Forget values that are globs, after the directory changed: they would match other files there."""
         for name, value in self.variables.items():
             if value is not None and any(word.kind == "glob" for word in (value, *(value.items or ()))):
                 self.variables[name] = None
 
     def forget_differences(self, branch: Scope) -> None:
-        """Take back certainty about each name that a part which may or may not run has changed."""
+        """Merge with a branch that may or may not run: forget every variable that differs."""
         for name in self.variables.keys() | branch.variables.keys():
             if self.variables.get(name) != branch.variables.get(name):
                 both = is_number(self.variables.get(name)) and is_number(branch.variables.get(name))
                 self.variables[name] = NUMBER if both else None
         for name in self.functions.keys() | branch.functions.keys():
             self.add_bodies(name, branch.functions.get(name, _NO_FUNCTION))
-        self.left = union(self.left, branch.left)
+        self.previous_directories = union(self.previous_directories, branch.previous_directories)
 
     def add_bodies(self, name: str, bodies: tuple[Node | None, ...]) -> None:
-        """Take into account that a name may have these bodies as well."""
+        """Add possible bodies of a function."""
         known = self.functions.get(name, _NO_FUNCTION)
         self.functions[name] = (*known, *(each for each in bodies if not any(each is body for body in known)))
 
     def join(self, states: Iterable[Scope]) -> None:
-        """Take back certainty about all that differs in one of the states this shell may be in as well."""
+        """Merge with other states the shell may be in, including their directories."""
         for each in states:
             self.forget_differences(each)
             self.directories = union(self.directories, each.directories)
 
 
-def keep_under(word: Word, name: str) -> Word:
-    """Return a word as it is kept under a name: what it was written as, and would mean elsewhere, is not kept."""
+def as_variable(word: Word, name: str) -> Word:
+    """Return a word as the value of a variable: the source text of an unknown word is replaced by the name."""
     return replace_values(word, text=name) if word.kind == "opaque" and not word.number else word
 
 
@@ -94,41 +94,41 @@ _NO_FUNCTION: tuple[Node | None, ...] = (None,)
 
 
 def is_positional(name: str) -> bool:
-    """Return whether a name is that of a positional parameter, or of all of them."""
+    """Return whether a name is that of a positional parameter, or `@`."""
     return name == "@" or name.isdecimal()
 
 
 def is_number(value: Word | None) -> bool:
-    """Return whether the value of a variable is a number, whichever it is."""
+    """Return whether the value of a variable is certainly a number."""
     return value is not None and (value.number or (value.literal and value.text.isdecimal() and value.text.isascii()))
 
 
 @frozen
 class Flow:
-    """Where the shell may be after a command succeeded, and after it failed; empty when it does not go on."""
+    """The directories the shell may be in after a command succeeds or fails; empty if it does not continue."""
 
     success: Directories
     failure: Directories
 
     @property
     def either(self) -> Directories:
-        """Where the shell may be afterwards, whether the command succeeded or not."""
+        """The directories after either outcome."""
         return union(self.success, self.failure)
 
 
 def staying(directories: Directories) -> Flow:
-    """The flow of a command that changes no directory."""
+    """Return the flow of a command that does not change the directory."""
     return Flow(directories, directories)
 
 
 def union(*many: Directories) -> Directories:
-    """Return all directories, each once; too many of them are the same as anywhere."""
+    """Return all directories, each once; more than eight count as any directory."""
     seen = tuple(dict.fromkeys(directory for directories in many for directory in directories))
     return seen if len(seen) <= 8 else (None,)
 
 
 def change_directory(directories: Directories, target: Word | None, *, physical: bool = False) -> Directories:
-    """Return where `cd target` may lead; bash treats `..` by name, so that the path is normalised by name."""
+    """Return where `cd target` may lead. bash resolves `..` textually, so the path is normalized without the disk."""
     if target is None or not target.literal or not target.text:
         return (None,)
     found: list[str | None] = []
@@ -143,27 +143,27 @@ def change_directory(directories: Directories, target: Word | None, *, physical:
 
 @frozen
 class Context:
-    """Where a command stands: its position in the pipeline, how deep, and behind which wrappers."""
+    """The position of a command in its line: in the pipeline, its depth, and the wrappers before it."""
 
     position: int = 0
     depth: int = 0
     nested: bool = False
     wrappers: tuple[str, ...] = ()
     assigns: tuple[tuple[str, Word], ...] = ()
-    open_ended: bool = False  # words from elsewhere are appended
-    fed: Word | None = None  # what standard input is, when the line says so
-    listed: tuple[Word, ...] = ()  # patterns of the paths that standard input names, when the line says so
+    open_ended: bool = False  # more words are appended when it runs (`xargs`)
+    fed: Word | None = None  # the text of standard input, if known
+    listed: tuple[Word, ...] = ()  # patterns of the paths listed on standard input, if known
 
     def in_substitution(self) -> Context:
-        """The context of a command inside a substitution here."""
+        """Return the context of a command inside a substitution."""
         return Context(depth=self.depth + 1, nested=True)
 
     def inside(self) -> Context:
-        """The context of a command inside a compound command here."""
+        """Return the context of a command inside a compound command."""
         return replace_values(self, depth=self.depth + 1)
 
     def of_started(self, *wrappers: str) -> Context:
-        """The context of a command that another one here starts."""
+        """Return the context of a command that another one starts."""
         wrapped = (*self.wrappers, *wrappers)
         return replace_values(
             self, depth=self.depth + 1, nested=True, position=0, fed=None, listed=(), wrappers=wrapped
@@ -172,23 +172,23 @@ class Context:
 
 @frozen
 class FoundCommand:
-    """A simple command as it was found."""
+    """A simple command found in a script."""
 
     words: tuple[Word, ...]
     directories: Directories
     context: Context
-    wraps: Wrapper | None = None  # set when this is a wrapper whose own command follows
+    wraps: Wrapper | None = None  # set for a wrapper, whose inner command follows
     function: bool = False  # calls a function of this script
 
     @property
     def name(self) -> str:
-        """The last part of the command word."""
+        """The base name of the command word."""
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
 
 @frozen
 class FoundRedirect:
-    """A redirection to or from a file; `static` when its target is certain."""
+    """A redirection to or from a file."""
 
     op: str
     fd: str
@@ -201,10 +201,10 @@ class FoundRedirect:
         return self.target.literal
 
 
-# Variables that may be set: before a command, in the shell itself, for the commands that follow.
+# Which variables may be set: for a command, in the shell, and exported.
 
-# Variables that the shell itself or programs heed: they may be exported already, so that setting one is no matter of
-# this script alone. Every other name is.
+# Variables that the shell or programs heed. They may already be exported, so setting one can affect commands; all other
+# names belong to the script alone.
 _HEEDED = (
     r"(?:BASH|GIT_|LD_|DYLD_|LC_|LANG|HIST|PS\d|PROMPT_|PYTHON|PERL|RUBY|NODE_|NPM_|npm_|JAVA_|JDK_|PIP_|LESS|MAN[PORSW]|"
     r"MAGIC|TAR_|TAPE|GZIP|ZIPOPT|ZIPINFO|UNZIP|BAT_|EXA_|TREE_C|RIPGREP_|GREP_|LS_|AWK|GAWK|JQ_|BC_|POSIX|TIMEFORMAT|"
@@ -222,17 +222,17 @@ _SHELL_VARIABLE = lazy_pattern(rf"(?!(?:{_HEEDED})$)[A-Za-z][A-Za-z0-9_]*", re.A
 
 
 def is_shells_own(name: str) -> bool:
-    """Return whether a name is that of a variable which no program heeds: none that is exported already is."""
+    """Return whether no program heeds a variable; exported ones never count."""
     return _SHELL_VARIABLE.fullmatch(name) is not None and name not in os.environ
 
 
-# More names that a program may heed when they are set for it alone (`CC=./x make`); a script often has such of its own.
+# Further names that a program may heed if set for it (`CC=./x make`); as plain shell variables they are common.
 STEERING = lazy_pattern(
     r"(?:CC|CXX|CPP|FC|AR|AS|LD|LEX|YACC|PATH|ENV|NPM|GO[A-Z].*|MAKE.*|TIME|HG.*|CVS.*)|.*(?:_FILE|FILES|_INIT|_COMMAND|"
     r"_CMD|_RSH|_PROG|_PROGRAM|PRELOAD|WRAPPER|LAUNCHER|PLUGINS?|MODULES?|STARTUP|ASKPASS|COMPILER|LINKER|RUNNER|PREFIX|"
     r"_EXE|_BIN|_CONF|_SHELL|PATH|CONFIG|RC|_HOST|OPTS|OPTIONS|FLAGS)"
 )
-# Variables that may stand before a command: what they may be set to.
+# Variables that may be set for a command, and their accepted values.
 _PLAIN_VALUE = lazy_pattern(r"[A-Za-z0-9_.,:@%+-]*")
 _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
     **dict.fromkeys(
@@ -254,7 +254,7 @@ _SAFE_VARIABLES: dict[str, re.Pattern[str]] = {
 
 
 def assignment_problem(assigns: Sequence[tuple[str, Word]]) -> str:
-    """Say which variable set before a command might change what it does."""
+    """Return why a variable set for a command might change what it does."""
     for name, value in assigns:
         allowed = _SAFE_VARIABLES.get(name)
         if allowed is None:
@@ -265,19 +265,19 @@ def assignment_problem(assigns: Sequence[tuple[str, Word]]) -> str:
 
 
 def variable_problem(name: str, value: Word) -> str:
-    """Say why a variable of the shell itself should not be set: it may be one that programs heed."""
+    """Return why a shell variable should not be set: programs may heed it."""
     if is_shells_own(name):
         return ""
     return assignment_problem([(name, value)])
 
 
 def setting_problem(name: str, value: Word) -> str:
-    """Say why a variable should not be set for a command, also for one that may run: it may choose what that runs."""
+    """Return why a variable should not be set for a command, even a permitted one: it may choose what that runs."""
     if STEERING.fullmatch(name):
         return assignment_problem([(name, value)])
     return variable_problem(name, value)
 
 
 def variable_and_setting_problem(assigns: Sequence[tuple[str, Word]]) -> str:
-    """Say which variable should not be set even where only the shell itself may heed it."""
+    """Return why variables should not be set for a builtin, which only the shell could heed."""
     return next((problem for name, value in assigns if (problem := setting_problem(name, value))), "")

@@ -1,4 +1,4 @@
-"""A simple command: what it wraps, starts or feeds to another shell, and how it changes the state of this one."""
+"""Walks a simple command: the commands it wraps or starts, scripts it runs, and its effect on the shell's state."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from surehand.shell.wrappers import Started, Wrapper, unwrap
 if TYPE_CHECKING:
     from surehand.shell.walk import Walk
 
-# `return` outside a function is an error after which the script goes on, and inside one its caller does. So does
-# `exit --help`, and whatever follows a program of that name.
+# Only a plain `exit` ends the script. After `return` outside a function (an error), `exit --help` or a program of that
+# name it continues; after `return` in a function its caller does.
 _ENDS = lazy_pattern(r"exit(?: (?:\d+|\$\?|\"\$\?\"))?", re.ASCII)
 _MOVES = names("cd pushd popd chdir")
 _STANDARD_INPUT = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
-_SHELL_KEEPS = names("command builtin time")  # what these run, runs in this shell
+_SHELL_KEEPS = names("command builtin time")  # these run a command in the same shell
 _DECLARES = names("declare typeset local")
 _MAX_PLACES = 8
 _FAILS = lazy_pattern(r"[1-9]\d?", re.ASCII)
 _COUNT = lazy_pattern(r"\d{1,9}", re.ASCII)
 _TOP = lazy_pattern(r"""(["']?)\$\(git rev-parse --show-toplevel(?: 2> ?/dev/null)?(?: \|\| (?:pwd|echo \.))?\)\1""")
-_READ_OTHERWISE = lazy_pattern(r"[{}~*?\[=^]")  # plain text that shells other than bash may read in another way
+_READ_OTHERWISE = lazy_pattern(r"[{}~*?\[=^]")  # plain text that other shells may read differently from bash
 
 
 def run(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
-    """Keep a simple command and everything it leads to; return where the shell may be after it."""
+    """Record a simple command and every command it leads to; return where the shell may be afterwards."""
     if walk.too_deep(context):
         return staying(scope.directories)
     first = words[0]
     if not first.literal:
-        walk.fault(f"the command word is not literal: {first.text}")
-        walk.keep(words, scope, context)
+        walk.add_fault(f"the command word is not literal: {first.text}")
+        walk.record_command(words, scope, context)
         return staying((None,))
     if not context.wrappers and (bodies := scope.functions.get(first.text)):
-        return _call(walk, words, bodies, scope, context)
+        return _call_function(walk, words, bodies, scope, context)
     return _run_program(walk, words, scope, context)
 
 
@@ -68,21 +68,21 @@ def _run_program(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Con
         return _unwrap_and_run(walk, words, wrapper, scope, context)
     program = program_of(name)
     if any(_is_read_in(word) for word in words) and program.judge(name, words[1:]).problem:
-        # Which of the listed paths a loop reads is said of reads alone: a change of one is none of all of them.
+        # A variable read from a list stands for all paths only in reads: changing one is not changing all of them.
         words = tuple(Word(word.text, "opaque") if _is_read_in(word) else word for word in words)
-    walk.keep(words, scope, context)
+    walk.record_command(words, scope, context)
     if name in _DECLARES:
-        walk.fault(f"`{name}` behind other words evaluates what it is given")
+        walk.add_fault(f"`{name}` behind other words evaluates what it is given")
     if program.is_shell:
-        _shell(walk, words, scope, context)
+        _run_shell(walk, words, scope, context)
     elif program.runs_input:
         _run_input(walk, name, scope, context)
     elif program.unreadable and program.judge(name, words[1:]).problem:
         _never_readable(walk, words, scope, context)
     elif program.starts is not None:
         for started in program.starts(words[1:]):
-            _start(walk, name, started, scope, context)
-    return _after(walk, name, words, scope, context)
+            _run_started(walk, name, started, scope, context)
+    return _flow_after(walk, name, words, scope, context)
 
 
 def _is_read_in(word: Word) -> bool:
@@ -90,19 +90,21 @@ def _is_read_in(word: Word) -> bool:
 
 
 def define(walk: Walk, name: str, body: Node, scope: Scope) -> None:
-    """Keep a function; one that takes the name of a known command hides that command."""
+    """Record a function; one named like a known command hides that command, which is a fault."""
     scope.functions[name] = (body,)
-    walk.note("defines a function")
+    walk.add_note("defines a function")
     if program_of(name.rpartition("/")[2]).is_described or name == "command_not_found_handle":
-        walk.fault(f"the function {name} takes the name of a command")
+        walk.add_fault(f"the function {name} takes the name of a command")
 
 
-def _call(walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], scope: Scope, context: Context) -> Flow:
-    """Walk each body that the function may have; where it may have none, its name is that of a program."""
+def _call_function(
+    walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], scope: Scope, context: Context
+) -> Flow:
+    """Walk each body the function may have; None among them stands for a program of that name."""
     name = words[0].text
-    walk.keep(words, scope, context, function=True)
+    walk.record_command(words, scope, context, function=True)
     if name in walk.calling:
-        walk.fault(f"the function {name} calls itself")
+        walk.add_fault(f"the function {name} calls itself")
         return staying(scope.directories)
     walk.calling.add(name)
     branches = [scope.copy() for _ in bodies]
@@ -111,7 +113,11 @@ def _call(walk: Walk, words: tuple[Word, ...], bodies: tuple[Node | None, ...], 
         for body, branch in zip(bodies, branches, strict=True)
     ]
     walk.calling.discard(name)
-    scope.variables, scope.functions, scope.left = branches[0].variables, branches[0].functions, branches[0].left
+    scope.variables, scope.functions, scope.previous_directories = (
+        branches[0].variables,
+        branches[0].functions,
+        branches[0].previous_directories,
+    )
     for branch in branches[1:]:
         scope.forget_differences(branch)
     return Flow(union(*(each.success for each in flows)), union(*(each.failure for each in flows)))
@@ -129,7 +135,7 @@ def _call_body(walk: Walk, body: Node, words: tuple[Word, ...], scope: Scope, co
     before, walk.returned = walk.returned, []
     flow = walk.statement(body, scope, replace_values(context.inside(), fed=None))
     returned, walk.returned = walk.returned, before
-    for name in walk.unset & hidden.keys():  # `unset` brings out the caller's, which is then assigned to
+    for name in walk.unset & hidden.keys():  # `unset` uncovers the caller's variable, which is then assigned
         del hidden[name]
     ended = [state for state, _ in returned]
     for each in [scope, *ended, *(state for states, start in passed for state in states[start:])]:
@@ -149,7 +155,7 @@ def _declared_names(node: Node) -> list[str]:
 
 
 def _declared_first(body: Node) -> Iterator[str]:
-    """Yield the names that are the function's own from its beginning on: those of its caller stay as they are."""
+    """Yield variables declared at the beginning of a function: the caller's of the same name stay unchanged."""
     for statement in children(child(body, "Cmd"), "Stmts") if child(body, "Cmd").get("Type") == "Block" else ():
         names = _declared_names(child(statement, "Cmd"))
         apart = any(statement.get(key) for key in ("Redirs", "Background", "Coprocess"))
@@ -161,9 +167,9 @@ def _declared_first(body: Node) -> Iterator[str]:
 def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope: Scope, context: Context) -> Flow:
     name = words[0].text.rpartition("/")[2]
     inner = unwrap(name, wrapper, words[1:])
-    walk.keep(words, scope, context, wraps=wrapper)
+    walk.record_command(words, scope, context, wraps=wrapper)
     if inner.problem:
-        walk.fault(inner.problem)
+        walk.add_fault(inner.problem)
         return staying((None,))
     there = replace_values(
         context,
@@ -178,9 +184,9 @@ def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope
         _run_text(walk, inner.script, scope, there, name)
     if not inner.words:
         if context.open_ended:  # `xargs nice`
-            walk.fault(f"the command that `{name}` runs comes from its input")
+            walk.add_fault(f"the command that `{name}` runs comes from its input")
         if name == "exec":
-            walk.fault("`exec` with redirections changes the shell's own files")
+            walk.add_fault("`exec` with redirections changes the shell's own files")
         return staying(scope.directories)
     if name in _SHELL_KEEPS:
         return run(walk, inner.words, scope, there)
@@ -191,7 +197,7 @@ def _unwrap_and_run(walk: Walk, words: tuple[Word, ...], wrapper: Wrapper, scope
     return staying(()) if name == "exec" else staying(scope.directories)
 
 
-def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
+def _run_shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
     name = words[0].text.rpartition("/")[2]
     if len(words) == 2 and words[1].text in VERSION_OPTIONS:
         return
@@ -202,13 +208,13 @@ def _shell(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) 
         of_find = all(word.path for word in given) and not context.open_ended
         _run_text(walk, script, scope, context, name, given if of_find else ())
     elif file is not None and re.fullmatch(r"/dev/fd/[1-9]\d*", file.text):
-        walk.fault(f"`{name}` runs the output of a command as code")
+        walk.add_fault(f"`{name}` runs the output of a command as code")
     elif file is None or file.text in _STANDARD_INPUT:
         _run_input(walk, name, scope, context)
 
 
 def _run_input(walk: Walk, name: str, scope: Scope, context: Context) -> None:
-    walk.fault(f"`{name}` runs its standard input as code")
+    walk.add_fault(f"`{name}` runs its standard input as code")
     if context.fed is not None:
         _run_text(walk, context.fed, scope, context, name)
 
@@ -227,10 +233,10 @@ def _run_text(
     script, as in `bash -c 'ls $1' x WORDS`, are a way to hide words, and not to read.
     """
     if not script.literal:
-        walk.fault(f"the script given to `{name}` is not literal: {script.text}")
+        walk.add_fault(f"the script given to `{name}` is not literal: {script.text}")
         return
     if name != "bash" and (parse_plain(script.text) is None or _READ_OTHERWISE.search(script.text)):
-        walk.note(f"`{name}` may read the script otherwise than bash")
+        walk.add_note(f"`{name}` may read the script otherwise than bash")
     child = Scope(scope.directories, {key: scope.variables.get(key) for key in ("HOME", "PWD")})
     if arguments:
         child.set_arguments(arguments)
@@ -241,7 +247,7 @@ def _run_text(
 
 def _never_readable(walk: Walk, words: tuple[Word, ...], scope: Scope, context: Context) -> None:
     name = words[0].text.rpartition("/")[2]
-    walk.fault(f"`{name}` {program_of(name).unreadable}")
+    walk.add_fault(f"`{name}` {program_of(name).unreadable}")
     script = _text_run_by(name, words[1:])
     if script is not None and script.literal and script.text:
         walk.text(script.text, scope if name == "eval" else scope.copy(), context.of_started())
@@ -262,7 +268,7 @@ def _text_run_by(name: str, words: Sequence[Word]) -> Word | None:
 
 
 def _assigned_names(name: str, words: Sequence[Word]) -> Iterator[str]:
-    """Yield the variables a builtin assigns or unsets (more names than it really changes do no harm)."""
+    """Yield the variables a builtin may assign or unset; superfluous names do no harm."""
     for word in words:
         if not word.text.startswith("-"):
             yield word.text.partition("=")[0].partition("[")[0]
@@ -272,19 +278,19 @@ def _assigned_names(name: str, words: Sequence[Word]) -> Iterator[str]:
         yield "REPLY"
 
 
-def _start(walk: Walk, name: str, started: Started, scope: Scope, context: Context) -> None:
+def _run_started(walk: Walk, name: str, started: Started, scope: Scope, context: Context) -> None:
     there = context.of_started(name)
     if started.script is not None:
         _run_text(walk, started.script, scope, there, name)
     elif started.words and (not started.if_known or _is_run_by_others(started.words[0])):
-        _keep_links(walk, started, scope)
-        apart = 1 < len(started.below) <= _MAX_PLACES  # what runs on paths below several is judged below each
+        _record_links(walk, started, scope)
+        apart = 1 < len(started.below) <= _MAX_PLACES  # judged separately for each starting point
         for below in [(each,) for each in started.below] if apart else [started.below]:
-            run(walk, tuple(_put_below(word, below, started) for word in started.words), scope.copy(), there)
+            run(walk, tuple(_expand_placeholder(word, below, started) for word in started.words), scope.copy(), there)
 
 
-def _keep_links(walk: Walk, started: Started, scope: Scope) -> None:
-    """Keep the links that a command may be given for its `{}`: it opens what they lead to."""
+def _record_links(walk: Walk, started: Started, scope: Scope) -> None:
+    """Record links that a command may be given for `{}`: it opens their targets."""
     first = program_of(started.words[0].text.rpartition("/")[2])
     opens = options.flags(first.reads).operands not in ("text", "anything")
     if not opens or not any("{}" in word.text for word in started.words[1:]):
@@ -292,15 +298,15 @@ def _keep_links(walk: Walk, started: Started, scope: Scope) -> None:
     for directory in scope.directories:
         for root in started.below if directory is not None else ():
             links = globs.links_out_of(os.path.join(directory or "/", root), started.picks_link)
-            walk.listed += [(Word(link), scope.directories) for link in links]
+            walk.also_read += [(Word(link), scope.directories) for link in links]
 
 
 def _is_run_by_others(word: Word) -> bool:
     return program_of(word.text.rpartition("/")[2]).run_by_others
 
 
-def _put_below(word: Word, below: tuple[str, ...], started: Started) -> Word:
-    """Return the word with the `{}` of `find` standing for any path below the starting points, or for many."""
+def _expand_placeholder(word: Word, below: tuple[str, ...], started: Started) -> Word:
+    """Return the word with `{}` standing for any path below the starting point."""
     if "{}" not in word.text or not word.literal:
         return word
     if len(below) != 1:
@@ -312,24 +318,24 @@ def _put_below(word: Word, below: tuple[str, ...], started: Started) -> Word:
 
 
 def _lines_read(name: str, words: Sequence[Word], context: Context) -> Word | None:
-    """Return the list that `mapfile -t name` makes of paths that its standard input names."""
+    """Return the array that `mapfile -t name` makes of the paths listed on standard input."""
     takes = name in ("mapfile", "readarray") and len(words) == 2 and words[0].text == "-t"
     listed = context.listed if takes and not any(each.many == "split" for each in context.listed) else ()
     return Word(words[-1].text, "opaque", items=listed) if listed else None
 
 
-def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
+def _flow_after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope, context: Context) -> Flow:
     if _ENDS.fullmatch(" ".join(word.text for word in words)):
         return staying(())
     if words[0].text != name:
-        return staying(scope.directories)  # `/bin/cd` is a program
+        return staying(scope.directories)  # `/bin/cd` is a program, not the builtin
     if name == "return":
         fails = len(words) == 2 and words[1].literal and _FAILS.fullmatch(words[1].text) is not None
         walk.returned.append((scope.copy(), fails))
     if name in _MOVES:
         there = _directory_after(name, words[1:], scope)
         scope.variables["PWD"] = scope.variables["OLDPWD"] = None
-        scope.left = union(scope.left, scope.directories)
+        scope.previous_directories = union(scope.previous_directories, scope.directories)
         scope.forget_found_names()
         return Flow(there, scope.directories)
     if name in ("set", "shift"):
@@ -341,7 +347,7 @@ def _after(walk: Walk, name: str, words: tuple[Word, ...], scope: Scope, context
             if name == "unset":
                 walk.unset.add(changed)
             if name == "unset" and changed in scope.functions:
-                scope.add_bodies(changed, (None,))  # without a variable of that name, the function is unset
+                scope.add_bodies(changed, (None,))  # without such a variable, `unset` removes the function
     return staying(scope.directories)
 
 
@@ -355,14 +361,14 @@ def _directory_after(name: str, words: Sequence[Word], scope: Scope) -> Director
     if name == "pushd" and "n" in flags:
         return scope.directories
     if operands[0].text == "-" and name == "cd":
-        return scope.left
+        return scope.previous_directories
     if operands[0].text == "-" or operands[0].text.startswith("+"):
         return (None,)
     if operands[0].kind == "opaque" and _TOP.fullmatch(operands[0].text):
         if None in scope.directories:
             return (None,)
         tops = (top for directory in scope.directories for top in repositories_around(directory or "/"))
-        return union(scope.directories, tuple(tops))  # where git finds none, `cd ""` stays
+        return union(scope.directories, tuple(tops))  # outside a repository, `cd ""` changes nothing
     if "P" not in flags:
         return change_directory(scope.directories, operands[0])
     found = change_directory(scope.directories, operands[0], physical=True)
@@ -376,7 +382,7 @@ def _arguments_after(name: str, words: Sequence[Word], scope: Scope) -> tuple[Wo
     if name == "set":
         if words and words[0].literal and words[0].text == "--":
             return tuple(words[1:])
-        modes = zip(words, (Word(""), *words), strict=False)  # each with the word before it: `-o pipefail`
+        modes = zip(words, (Word(""), *words), strict=False)  # pairs with the previous word: `-o pipefail`
         return items if all(word.text[:1] in "-+" or before.text.endswith("o") for word, before in modes) else None
     by = words[0].text if words else "1"
     if items is None or len(words) > 1 or not _COUNT.fullmatch(by) or not all(word.single for word in items[: int(by)]):
@@ -392,7 +398,7 @@ def _looks_up(name: str, words: tuple[Word, ...]) -> bool:
 
 
 def text_printed_by(found: FoundCommand) -> Word | None:
-    """Return what a literal `echo` or `cat <<EOF` puts into the pipe, so that `| sh` can be read."""
+    """Return what a literal `echo` or `cat <<EOF` prints, so that a script in `| sh` can be analyzed."""
     if found.name == "cat" and len(found.words) == 1:
         return found.context.fed
     if found.name not in ("echo", "printf") or any(not word.literal for word in found.words):
@@ -415,7 +421,7 @@ def _shell_script(words: Sequence[Word]) -> tuple[Word | None, Word | None]:
             next(rest, None)
         elif re.fullmatch(r"[-+][A-Za-z]*[cCoO][A-Za-z]*", word.text):
             takes_script = takes_script or (word.text[0] == "-" and re.search("[cC]", word.text) is not None)
-            for _ in re.findall("[oO]", word.text):  # each takes a word of its own, also in a cluster: `-co pipefail`
+            for _ in re.findall("[oO]", word.text):  # each takes its own word, even in a cluster: `-co pipefail`
                 next(rest, None)
         elif re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", word.text) and not takes_script:
             return None, None

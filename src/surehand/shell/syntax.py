@@ -1,8 +1,7 @@
-"""From the text of a command to its syntax tree.
+"""Parses a command to the syntax tree that `shfmt --to-json` prints: nodes are dictionaries, `Type` names their kind.
 
-The tree is the one `shfmt --to-json` prints (nodes are dictionaries, `Type` names the kind). What cannot be read is an
-error, never a guess. Most commands are lines of plain words, joined by `|`, `&&`, `||`, `;` and newlines: these get the
-same tree without a process.
+What cannot be parsed is an error, never a guess. Most commands are plain words joined by `|`, `&&`, `||`, `;` and
+newlines: these are parsed to the same tree without a process.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from surehand.shell.options import names
 
 Node: TypeAlias = dict[str, Any]
 
-# Plain words get the tree that `shfmt` would print, where that is sure, and `None` for all else. Quotes are covered
-# where nothing inside them expands; the only redirections are those to `/dev/null` and between descriptors.
+# The parser for plain commands. It accepts quotes without expansions inside, and redirections to `/dev/null` and
+# between descriptors.
 
 _TOKEN = lazy_pattern(
     r"""
@@ -39,7 +38,7 @@ _TOKEN = lazy_pattern(
 _PART = lazy_pattern(r"""'([^']*)'|"([^"]*)"|((?:[^'"\\]|\\.)+)""", re.DOTALL)
 _COMMAND_WORD = lazy_pattern(r"[A-Za-z0-9_./+:-]+|\[", re.ASCII)
 
-# Words that open a construct or a declaration when they stand first: the full parser reads those.
+# First words that open a construct or a declaration: left to the full parser.
 _RESERVED = names(
     """if then elif else fi for while until case esac select do done in function time coproc
     declare typeset local export readonly nameref let"""
@@ -47,8 +46,8 @@ _RESERVED = names(
 
 
 def parse_plain(command: str) -> Node | None:
-    """Return the tree of a plain command, or `None` when only the full parser can be sure."""
-    reader = _Reader()
+    """Return the tree of a plain command; `None` if it needs the full parser."""
+    reader = _PlainParser()
     position, end = 0, len(command)
     scan = _TOKEN.match
     while position < end:
@@ -59,17 +58,17 @@ def parse_plain(command: str) -> Node | None:
     return reader.finish()
 
 
-class _Reader:
-    """Builds statements out of tokens; every refusal means "ask the full parser"."""
+class _PlainParser:
+    """Builds statements from tokens; False or None means that the full parser is needed."""
 
     def __init__(self) -> None:
         self.statements: list[Node] = []
         self.words: list[Node] = []
         self.redirects: list[Node] = []
-        self.left: Node | None = None  # what stands before a pending `&&` or `||`
+        self.left: Node | None = None  # the left side of a pending `&&` or `||`
         self.join = ""  # the pending `&&` or `||`
         self.pipe: list[Node] = []
-        self.glued = False  # the last token was a word: nothing but a blank or a join may follow
+        self.glued = False  # the last token was a word: only a blank or an operator may follow
 
     def take(self, token: re.Match[str]) -> bool:
         kind = token.lastgroup
@@ -156,11 +155,10 @@ def _word(text: str) -> Node:
     return {"Parts": parts}
 
 
-# `shfmt` as a process: one reads a script from its input to the end, prints the tree and is gone.
+# `shfmt` as a process: it reads one script from standard input, prints the tree and exits.
 #
-# Most of what a parse costs is the start of the process, so once scripts come one after another the next one is started
-# ahead and waits for its input. It holds nothing but two pipes, ends when nobody needs it for a while, and when this
-# process ends, however that happens: its input is closed then.
+# Starting the process is most of the cost of a parse, so from the second script on, the next process is started ahead
+# and waits for its input. It exits when it is not needed for a while, and when this process ends: its input is closed.
 
 WAITS_S: Final = 20.0
 _ENVIRONMENT: Final[dict[str, str]] = {"GOMAXPROCS": "2", "GOGC": "400"}
@@ -168,7 +166,7 @@ _BLOCK: Final = 1 << 16
 
 
 class ParserFailure(Exception):
-    """The parser could not be started, took too long or printed too much."""
+    """The parser could not be started, timed out or printed too much."""
 
 
 class ParserProcess:
@@ -190,7 +188,7 @@ class ParserProcess:
         self.pid = self._process.pid
 
     def parse(self, source: bytes, timeout_s: float, limit_bytes: int) -> tuple[int, bytes, str]:
-        """Return the exit code, the printed tree and the complaint; end the process at either limit."""
+        """Return exit code, printed tree and error message; kill the process at either limit."""
         try:
             printed, complaint = self._exchange(source, time.monotonic() + timeout_s, limit_bytes)
             return self._process.wait(), printed, complaint.decode(errors="replace")
@@ -200,7 +198,7 @@ class ParserProcess:
             self.end()
 
     def _exchange(self, source: bytes, deadline: float, limit_bytes: int) -> tuple[bytes, bytes]:
-        """Feed the script in and collect what comes out, until both outputs are closed."""
+        """Write the script and collect both outputs until they are closed."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -237,7 +235,7 @@ class ParserProcess:
         return b"".join(collected[outlets[0]]), b"".join(collected[outlets[1]])
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process and close its pipes."""
         process = self._process
         process.kill()
         process.wait()
@@ -255,11 +253,11 @@ def _write(descriptor: int, data: memoryview) -> int:
     except BlockingIOError:
         return 0
     except BrokenPipeError:
-        return len(data)  # it has ended already, and its complaint says why
+        return len(data)  # it has exited; its error message says why
 
 
 class Parsers:
-    """Hands out parser processes, from the third on one that was started ahead."""
+    """Pool of parser processes: from the third script on, one was started ahead."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -270,7 +268,7 @@ class Parsers:
         os.register_at_fork(after_in_child=self._forget)
 
     def take(self, argv: tuple[str, ...]) -> ParserProcess:
-        """Return a parser nobody else has; the one that waited, if there is one."""
+        """Return an unused parser, the one started ahead if there is one."""
         with self._lock:
             spare, self._spare = self._spare, None
             self._taken.set()
@@ -282,7 +280,7 @@ class Parsers:
         return spare or ParserProcess(argv)
 
     def end(self) -> None:
-        """End the parser that waits; the next script starts one of its own."""
+        """Kill the waiting parser; the next script starts a new one."""
         with self._lock:
             spare, self._spare, self._asked = self._spare, None, 0
             self._taken.set()
@@ -309,7 +307,7 @@ class Parsers:
                 process.end()
 
     def _forget(self) -> None:
-        """In a child made by fork the parser belongs to the parent."""
+        """Forget the parser in a forked child: it belongs to the parent."""
         self._lock = threading.Lock()
         self._spare, self._starting, self._asked = None, False, 0
 
@@ -320,16 +318,16 @@ PARSERS: Final = Parsers()
 MAX_COMMAND_BYTES = 100_000
 PARSER_TIMEOUT_S = 5.0
 MAX_TREE_BYTES = 6_000_000
-"""The parser prints some 160 bytes for each of a dense script: this is about 40 kB of those, and far more of text."""
+"""The parser prints some 160 bytes per byte of a dense script: enough for 40 kB of those, and far more of text."""
 _REMEMBERED_BYTES = 4_000
 
 
 class SyntaxFault(Exception):
-    """The command is not a script that bash would accept, or not one that can be read within bounds."""
+    """The command is not a script that bash accepts, or exceeds the limits."""
 
 
 def parse(command: str) -> Node:
-    """Return the tree of `command`; raise `SyntaxFault` with the position of the fault."""
+    """Return the tree of `command`; raise `SyntaxFault` with the position of an error."""
     source = _encode(command)
     tree = parse_plain(command)
     if tree is not None:
@@ -338,13 +336,13 @@ def parse(command: str) -> Node:
 
 
 def parse_full(command: str) -> Node:
-    """Return the tree as the parser process prints it."""
+    """Return the tree from the parser process, even for a plain command."""
     return _parse(_encode(command))
 
 
 @lru_cache(maxsize=128)
 def _parse_again(source: bytes) -> Node:
-    """Return the tree of a command that may be judged several times on its way; nobody changes a tree."""
+    """Return the cached tree: a command is judged several times. Trees are never modified."""
     return _parse(source)
 
 
@@ -396,7 +394,7 @@ def _fault_of(printed: str) -> str:
 
 @lru_cache(maxsize=1)
 def parser_path() -> str:
-    """Return where `shfmt` lies: beside the interpreter, where its package puts it, or else in PATH."""
+    """Return the path of `shfmt`: beside the interpreter, in its scripts directory, or from PATH."""
     name = "shfmt.exe" if os.name == "nt" else "shfmt"
     beside = os.path.join(os.path.dirname(sys.executable), name)
     if os.access(beside, os.X_OK):

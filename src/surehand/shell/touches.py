@@ -1,4 +1,4 @@
-"""Touches: what the words of a command reach, files it reads, writes or deletes and hosts it connects to."""
+"""Touches: the files that a command reads, writes or deletes, and the hosts it connects to, by its words."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ TouchKind: TypeAlias = Literal["read", "write", "delete", "connect"]
 
 @frozen
 class Touch:
-    """Something the words of a command reach: a path, or a host (`connect`)."""
+    """A path or host (`connect`) that a command touches."""
 
     kind: TouchKind
     word: Word
     recursive: bool = False
-    if_there: bool = False  # counts only where such a file exists
+    if_there: bool = False  # counts only if such a file exists
     follows: bool = False  # links below it are followed
 
 
 Touches: TypeAlias = Callable[[Sequence[Word]], Iterator[Touch]]
 
 
-def loosely(words: Sequence[Word], line: str) -> Parsed:
-    """Tell options from operands where unknown options count as having no value."""
+def parse_leniently(words: Sequence[Word], line: str) -> Parsed:
+    """Parse leniently: unknown options count as having no value, abbreviated ones as all they may stand for."""
     known = options.flags(line)
     parsed = options.parse(words, known)
     for word in parsed.unknown:
@@ -88,7 +88,7 @@ def _destination(parsed: Parsed) -> tuple[list[Word], Word | None]:
 
 
 def _into(sources: list[Word], target: Word | None, recursive: bool) -> Iterator[Touch]:
-    """Yield the writes of files put at or into a target: both readings where only the disk could tell."""
+    """Yield writes of files put at or into a target: both, if only the disk could tell whether it is a directory."""
     if target is None:
         return
     directory = target.text.endswith("/") or target.text in (".", "..")
@@ -186,10 +186,9 @@ _PLANS: dict[str, Callable[[Parsed], Iterator[Touch]]] = {
 
 @frozen
 class Operands:
-    """What a command touches by a plan for its operands (`delete`: each is deleted).
+    """What a command touches, by a plan for its operands (`delete`: each is deleted).
 
-    Its options matter only so far that a value is not taken for an operand; an option that is not listed is taken to
-    have no value of its own.
+    Options are listed only to tell values from operands; one that is not listed counts as having no value.
     """
 
     plan: str
@@ -197,4 +196,4 @@ class Operands:
 
     def __call__(self, words: Sequence[Word]) -> Iterator[Touch]:
         """Yield what these words touch."""
-        return _PLANS[self.plan](loosely(words, self.options))
+        return _PLANS[self.plan](parse_leniently(words, self.options))

@@ -1,4 +1,4 @@
-"""Walking the syntax tree: typed access to its nodes, which are dictionaries as `shfmt` prints them."""
+"""Typed access to the syntax tree: dictionaries as `shfmt` prints them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTERS = frozenset(
 )
 _SMALL = lazy_pattern(r"0|[1-9]\d{0,5}", re.ASCII)
 _MOST_NUMBERS = 64
-# Programs with all their words, given one file at most: with several they print names, too.
+# Commands that print one number, with at most one file: with several they also print names.
 _COUNTS_ONE = lazy_pattern(
     r"date\t-d\t[^\t-][^\t]*\t\+%s|stat\t-c\t%[sY]\t[^\t*?\[{~-][^\t*?\[{]*"
     r"|grep\t-[ivwEF]*c[ivwEF]*\t[^\t-][^\t]*(?:\t[^\t*?\[{~-][^\t*?\[{]*)?"
@@ -29,24 +29,24 @@ _SUBSTITUTIONS = ("CmdSubst", "ProcSubst")
 
 
 def child(node: Node | None, key: str) -> Node:
-    """Return the node under `key`, an empty one when there is none."""
+    """Return the node under `key`; an empty one if it is missing."""
     found: Any = node.get(key) if node else None
     return cast(Node, found) if found else {}
 
 
 def children(node: Node | None, key: str) -> list[Node]:
-    """Return the list of nodes under `key`, empty when there is none."""
+    """Return the list of nodes under `key`; an empty one if it is missing."""
     found: Any = node.get(key) if node else None
     return cast("list[Node]", found) if found else []
 
 
 def text(node: Node | None, key: str) -> str:
-    """Return the value of the literal under `key` (a name, a descriptor), empty when there is none."""
+    """Return the value of the literal under `key` (a name, a descriptor); empty if it is missing."""
     return str(child(node, key).get("Value", ""))
 
 
 def _inner(values: Iterable[object]) -> list[object]:
-    """Return those of a node's values that hold nodes; most are texts and positions in the source."""
+    """Return the values that contain nodes, leaving out texts and source positions."""
     return [
         each
         for each in values
@@ -55,7 +55,7 @@ def _inner(values: Iterable[object]) -> list[object]:
 
 
 def below(root: object, leave_out: str = "") -> Iterator[Node]:
-    """Yield every node of a tree, the root first, but for those that lie under a key."""
+    """Yield every node of a tree, the root first, except those under the key `leave_out`."""
     waiting: list[object] = [root]
     while waiting:
         each = waiting.pop()
@@ -68,7 +68,7 @@ def below(root: object, leave_out: str = "") -> Iterator[Node]:
 
 
 def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
-    """Yield the nodes of the given kinds in the order of the source, not looking inside substitutions."""
+    """Yield the nodes of the given kinds in source order, without entering substitutions."""
     waiting: list[object] = [root]
     while waiting:
         each = waiting.pop()
@@ -86,16 +86,16 @@ def outermost(root: object, kinds: tuple[str, ...]) -> Iterator[Node]:
 
 
 def count_commands(tree: Node) -> int:
-    """Return how many simple commands a tree holds, at any depth."""
+    """Return the number of simple commands in a tree, at any depth."""
     return sum(1 for node in below(tree) if node.get("Type") in COMMAND_KINDS)
 
 
 def doubtful_comment(tree: Node, source: str) -> bool:
-    """Whether something was read as a comment that is none to bash.
+    """Whether the parser read something as a comment that bash does not.
 
-    To bash a `#` opens a comment only where a word may begin, and a comment ends with its line whatever stands before
-    the newline. The parser joins the next line after a backslash, and inside a substitution takes a `#` glued to an
-    expansion or a quote for a comment; either would hide a command.
+    In bash a `#` opens a comment only where a word may begin, and the comment always ends with its line. The parser
+    continues it after a backslash, and inside substitutions accepts a `#` right after an expansion or a quote; both
+    would hide a command.
     """
     encoded = source.encode(errors="surrogatepass")
     for node in below(tree):
@@ -107,16 +107,16 @@ def doubtful_comment(tree: Node, source: str) -> bool:
 
 
 def hidden_expansion(tree: Node) -> bool:
-    """Whether text that the parser took as plain holds an expansion to bash, as in `[[ x == @(a|$(command)) ]]`."""
+    """Whether bash expands something in text the parser took as plain, as in `[[ x == @(a|$(command)) ]]`."""
     return any(
         (node.get("Type") == "ExtGlob" and _EXPANDS.search(text(node, "Pattern")))
         or (node.get("Type") == "Lit" and _SUBSTITUTES.search(_ESCAPED.sub("", node.get("Value", ""))))
-        for node in below(tree, leave_out="Hdoc")  # whose text may be quoted as a whole
+        for node in below(tree, leave_out="Hdoc")  # heredocs may be quoted as a whole
     )
 
 
 def lines(statements: list[Node]) -> Iterator[list[Node]]:
-    """Yield the statements in groups: those that begin on the line on which the one before ends are one."""
+    """Group statements by line: one that begins on the line where the previous one ends belongs to its group."""
     group: list[Node] = []
     for each in statements:
         if group and child(each, "Pos").get("Line", 0) > child(group[-1], "End").get("Line", 0):
@@ -130,9 +130,9 @@ _MAY_FAIL = frozenset(("ArithmExp", "ArithmCmd", "LetClause", "TestClause", "Ari
 
 
 def may_abort(statements: list[Node]) -> bool:
-    """Whether an expansion on a line may fail, upon which bash drops the rest of the line and goes on with the next.
+    """Whether an expansion on a line may fail, so that bash skips the rest of the line and continues with the next.
 
-    A division by zero does, and a bad subscript, offset or number; a plain `$name` does not.
+    A division by zero or a bad subscript, offset or number does that; a plain `$name` does not.
     """
     return any(
         node.get("Type") in _MAY_FAIL or node.get("Index") or node.get("Slice") or node.get("Exp") or node.get("Repl")
@@ -141,9 +141,9 @@ def may_abort(statements: list[Node]) -> bool:
 
 
 def with_own_body(function: Node) -> Node:
-    """Return a definition with what follows it beside it, as bash reads `f() { a; } && b`.
+    """Return a function definition with its body corrected, as bash reads `f() { a; } && b`.
 
-    The parser takes the whole list for the body, which bash knows to be one group.
+    The parser takes the whole list for the body; in bash only the group is.
     """
     lists: list[Node] = []
     body = child(function, "Body")
@@ -163,7 +163,7 @@ def and_or_parts(node: Node) -> list[tuple[str, Node]]:
         parts.append((node["Op"], node["Y"]))
         left = child(node, "X")
         inner = child(left, "Cmd")
-        if inner.get("Type") != "BinaryCmd" or inner["Op"] not in ("&&", "||") or _dressed(left):
+        if inner.get("Type") != "BinaryCmd" or inner["Op"] not in ("&&", "||") or _has_extras(left):
             parts.append(("", left))
             return parts[::-1]
         node = inner
@@ -176,31 +176,31 @@ def pipeline_parts(node: Node) -> list[Node]:
     while waiting:
         part = waiting.pop()
         inner = child(part, "Cmd")
-        if inner.get("Type") == "BinaryCmd" and inner["Op"] in ("|", "|&") and not _dressed(part):
+        if inner.get("Type") == "BinaryCmd" and inner["Op"] in ("|", "|&") and not _has_extras(part):
             waiting += [inner["Y"], inner["X"]]
         else:
             parts.append(part)
     return parts
 
 
-def _dressed(statement: Node) -> bool:
+def _has_extras(statement: Node) -> bool:
     return any(statement.get(key) for key in ("Redirs", "Negated", "Background", "Coprocess"))
 
 
 def first_word(node: Node) -> str:
-    """Return the first word of a simple command where it is plain text."""
+    """Return the first word of a simple command if it is plain text."""
     parts = [part for word in children(child(node, "Cmd"), "Args")[:1] for part in children(word, "Parts")]
     return str(parts[0].get("Value", "")) if parts else ""
 
 
 def is_plain(node: Node) -> bool:
-    """Whether a part of a pipeline is one simple command whose standard output, and nothing else, is the pipe."""
+    """Whether a part of a pipeline is a simple command without redirections, except of its errors to a file."""
     redirected = any(text(each, "N") != "2" or each["Op"] not in (">", ">>") for each in children(node, "Redirs"))
     return child(node, "Cmd").get("Type") == "CallExpr" and not redirected
 
 
 def counted_by_seq(call: Node) -> list[str]:
-    """Return the numbers that a plain `seq 1 5` prints, nothing where it is something else or counts far."""
+    """Return the numbers that a plain `seq 1 5` prints; none for any other command or too many numbers."""
     parts = [children(word, "Parts") for word in children(call, "Args")]
     words = [str(each[0].get("Value", "")) if len(each) == 1 else "" for each in parts]
     if (
@@ -215,33 +215,33 @@ def counted_by_seq(call: Node) -> list[str]:
 
 
 def find_arrays(tree: Node) -> set[str]:
-    """Return the names that an assignment or a declaration of a script may make an array of."""
+    """Return the variables that a script may make arrays."""
     found: set[str] = set()
     for node in below(tree):
         if node.get("Array") or node.get("Index"):
             found |= {text(node, "Name"), text(node, "Param")}
         elif node.get("Type") == "DeclClause" and any(not arg.get("Name") for arg in children(node, "Args")):
-            found |= {text(arg, "Name") for arg in children(node, "Args")}  # with options
+            found |= {text(arg, "Name") for arg in children(node, "Args")}  # declared with options
     return found
 
 
 def prints_a_number(substitution: Node) -> bool:
-    """Whether a substitution ends in a command that prints one number and nothing else: `$(ls | wc -l)`."""
+    """Whether a substitution prints only one number: `$(ls | wc -l)`."""
     statements = children(substitution, "Stmts")
     if len(statements) != 1:
         return False
     command = child(statements[0], "Cmd")
     last = pipeline_parts(command)[-1] if command.get("Op") in ("|", "|&") else statements[0]
     if any(each["Op"] not in ("<", "<<", "<<<") for each in children(last, "Redirs")):
-        return False  # with its errors it would print names of files
+        return False  # error messages would be printed, too
     parts = [children(word, "Parts") for word in children(child(last, "Cmd"), "Args")]
     words = [str(each[0].get("Value", "")) if len(each) == 1 and not _is_altered(each[0]) else "" for each in parts]
     counts = " ".join(words) in _COUNTERS or (all(words) and _COUNTS_ONE.fullmatch("\t".join(words)) is not None)
     return counts and not child(last, "Cmd").get("Assigns")
 
 
-# What these print is, word by word, an object's name, a short name of a reference, or a date. `rev-parse` prints what
-# it does not know as it is, but for `--verify`; an object that is named by its digits may be in no history.
+# Commands that print only object names, short names of references, or dates. Without `--verify`, `rev-parse` echoes
+# what it does not know; an object given by its hash may be in no history.
 _KNOWN_REVISION = r"(?:HEAD|@)(?:[~^]\d*)*"
 _REVISION = rf"(?:{_KNOWN_REVISION}|(?![0-9a-f]{{4,40}}\b|\w*_HEAD)[A-Za-z_][\w./-]*(?:[~^]\d*)*)"
 _PRINTS_OBJECTS = lazy_pattern(
@@ -268,13 +268,11 @@ _EXPANDED = lazy_pattern(r"\A~|[*?\[{]")
 
 
 def kind_of_token(substitution: Node) -> Literal["", "object", "reference", "date"]:
-    """Return what each word is that a substitution prints, where no other word can be among them."""
+    """Return the kind of all words that a substitution prints; empty if it may print others."""
     statements = children(substitution, "Stmts")
     command = child(statements[0], "Cmd") if len(statements) == 1 else {}
     first, *rest = pipeline_parts(command) if command.get("Op") == "|" else (statements[:1] or [{}])
-    if not command or any(
-        _dressed_but_for_errors(each) or child(each, "Cmd").get("Assigns") for each in (first, *rest)
-    ):
+    if not command or any(_has_extras_but_errors(each) or child(each, "Cmd").get("Assigns") for each in (first, *rest)):
         return ""
     if not all(_TAKES_SOME.fullmatch(_plain_words(each)) for each in rest):
         return ""
@@ -286,7 +284,7 @@ def kind_of_token(substitution: Node) -> Literal["", "object", "reference", "dat
     return "reference" if _PRINTS_REFERENCES.fullmatch(words) else ""
 
 
-def _dressed_but_for_errors(statement: Node) -> bool:
+def _has_extras_but_errors(statement: Node) -> bool:
     redirects = children(statement, "Redirs")
     silent = all(
         each["Op"] == ">" and text(each, "N") == "2" and _plain_text(child(each, "Word")) == "/dev/null"
@@ -296,7 +294,7 @@ def _dressed_but_for_errors(statement: Node) -> bool:
 
 
 def _plain_words(statement: Node) -> str:
-    """Return the words of a simple command with tabs between them; nothing where one is not plain text."""
+    """Return the words of a simple command joined by tabs; empty if one is not plain text."""
     command = child(statement, "Cmd")
     words = [_plain_text(each) for each in children(command, "Args")] if command.get("Type") == "CallExpr" else []
     return "\t".join(words) if all(words) and not any("\t" in each for each in words) else ""
@@ -316,5 +314,5 @@ def _plain_text(word: Node) -> str:
 
 
 def _is_altered(part: Node) -> bool:
-    """Whether bash makes something else of a part than what is written: a backslash, braces or a pattern do."""
+    """Whether bash changes a part by a backslash, braces, a tilde or a glob."""
     return bool(part.get("Dollar")) or (part["Type"] == "Lit" and _SPECIAL.search(part.get("Value", "")) is not None)

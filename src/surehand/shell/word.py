@@ -15,36 +15,36 @@ Token: TypeAlias = Literal["", "revision", "date"]
 
 @frozen
 class Word:
-    """One argument; `fixed` is the part of its beginning that is certain.
+    """One argument of a command, as far as it is known before the shell runs.
 
-    It may turn out to be several: the `names` of files that a pattern finds, each whole, or what an unquoted expansion
-    is `split` into, which may be anything.
+    `many` says that it may become several arguments: the `names` of files a glob matches, or the parts an unquoted
+    expansion is `split` into.
     """
 
     text: str
     kind: Kind = "literal"
-    fixed: str = ""
-    path: str = ""  # what the `{}` of `find` stands for: a pattern of the paths it may be
+    fixed: str = ""  # the certain prefix of its text
+    path: str = ""  # for the `{}` of `find`: a pattern of the paths it may stand for
     many: Many = ""
-    no_flag: bool = False  # a pattern that was looked at: no name it finds begins with a dash
-    number: bool = False  # nobody knows which, but a number: no arithmetic on it runs anything, and nothing splits it
-    token: Token = ""  # what a command prints that prints one such word: no option, and no path outside a repository
-    items: tuple[Word, ...] | None = None  # the words of a list, where it is one and they are known
-    keyed: bool = False  # an associative array for certain: its subscripts are plain text, and not evaluated
+    no_flag: bool = False  # it certainly does not begin with a dash
+    number: bool = False  # some number: safe in arithmetic, and never split
+    token: Token = ""  # a revision or a date that a command prints: neither an option nor a path
+    items: tuple[Word, ...] | None = None  # the elements of an array, if they are known
+    keyed: bool = False  # certainly an associative array, whose subscripts are not evaluated
 
     @property
     def literal(self) -> bool:
-        """Whether the word has no expansion: its text is known."""
+        """Whether its text is certain."""
         return self.kind == "literal"
 
     @property
     def single(self) -> bool:
-        """Whether it is one word for certain; an unquoted number is none where the command that counts fails."""
+        """Whether it is certainly one word; an unquoted number vanishes if the command that prints it fails."""
         return not self.many and (not self.number or self.text[:1] == '"')
 
     @property
     def may_be_flag(self) -> bool:
-        """Whether the word could turn out to begin with a dash."""
+        """Whether it could begin with a dash."""
         if self.kind == "literal":
             return self.text.startswith("-")
         return not self.no_flag and (not self.fixed or self.fixed[0] == "-")

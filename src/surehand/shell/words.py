@@ -1,7 +1,7 @@
-"""Words as the shell will hand them to a program: quotes undone, braces and `~` expanded, known variables filled in.
+"""Decodes words as the shell passes them to a program: quotes removed, braces and `~` expanded, variables substituted.
 
-A word is *literal* (its text is certain), a *glob* (names of existing files, found when it runs), or *opaque* (only
-the running shell knows it; its text is then the source as written).
+A word is *literal* (its text is certain), a *glob* (expanded to existing files when it runs), or *opaque* (known only
+to the running shell; its text is the source as written).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _SPLITS = lazy_pattern(r"[ \t\n\\]")
 _MATCHES = lazy_pattern(r"[*?\[]")
 _EXTENDED = lazy_pattern(r"[@!+*?]\(")
 _ASSIGNMENT_TILDE = lazy_pattern(r"[A-Za-z_]\w*\+?=(?:[^~]*:)?~", re.ASCII)
-_SUBSTITUTE = "/dev/fd/63"  # what a process substitution looks like to the program
+_SUBSTITUTE = "/dev/fd/63"  # the path that a process substitution becomes
 
 
 @frozen
 class Piece:
-    """A part of a word that braces, tildes and globbing leave alone."""
+    """A part of a word that is not subject to brace, tilde or glob expansion."""
 
     text: str
     kind: Kind = "literal"
     many: Many = ""
     no_flag: bool = False
-    path: str = ""  # the paths it may be, where its text does not say
+    path: str = ""  # a pattern of the paths it may be
     number: bool = False
     token: Token = ""
 
@@ -44,15 +44,15 @@ Fault: TypeAlias = Callable[[str], None]
 
 
 class Decoder:
-    """Decodes the words of one script; `names` holds the variables whose values are certain at this point."""
+    """Decodes the words of one script; `names` are the variables known at this point."""
 
     def __init__(self, source: str, fault: Fault) -> None:
         self._source = source.encode(errors="surrogatepass")
         self._fault = fault
-        self.splits_as_usual = True  # false once IFS was assigned
+        self.splits_as_usual = True  # false after IFS was assigned
 
     def words(self, node: Node, names: Mapping[str, Word | None]) -> list[Word]:
-        """Return the words one word of the source becomes (several after brace expansion)."""
+        """Return the words that a word of the source becomes, several after brace expansion."""
         parts: list[Node] = node["Parts"]
         if len(parts) == 1 and parts[0]["Type"] == "Lit":
             text: str = parts[0].get("Value", "")
@@ -67,10 +67,10 @@ class Decoder:
         if expanded is None:
             self._fault("a brace expression is odd or too long to be read")
             return [self._opaque(node, many="split")]
-        return [self._finish(each, node, names) for each in expanded if each]  # an unquoted word of nothing vanishes
+        return [self._finish(each, node, names) for each in expanded if each]  # an empty unquoted word vanishes
 
     def _items(self, part: Node, names: Mapping[str, Word | None]) -> tuple[Word, ...] | None:
-        """Return the words that `"$@"` or `"${list[@]}"` stands for, where they are known."""
+        """Return the elements of `"$@"` or `"${list[@]}"` if they are known."""
         inner = children(part, "Parts") if part["Type"] == "DblQuoted" else [part]
         if len(inner) != 1 or inner[0]["Type"] != "ParamExp" or not _is_list(inner[0]):
             return None
@@ -86,14 +86,14 @@ class Decoder:
         return known.items if part["Type"] == "DblQuoted" or plain else None
 
     def value(self, node: Node | None, names: Mapping[str, Word | None]) -> Word:
-        """Return the word on the right of an assignment, or a redirect's: no splitting, no braces."""
+        """Return the value of an assignment or the target of a redirection: no splitting, no braces."""
         if node is None:
             return Word("")
         atoms = list(self._atoms(node["Parts"], names, splits=False))
         return self._finish(atoms, node, names, in_assignment=True)
 
     def heredoc(self, node: Node | None, quoted: bool, names: Mapping[str, Word | None]) -> Word:
-        """Return the text of a heredoc; `quoted` when its delimiter is, so that nothing in it expands."""
+        """Return the text of a heredoc; with a `quoted` delimiter nothing in it expands."""
         if node is None:
             return Word("")
         pieces: list[Atom] = []
@@ -129,7 +129,7 @@ class Decoder:
         return Word(text)
 
     def _opaque(self, node: Node, fixed: str = "", many: Many = "") -> Word:
-        if "Pos" not in node:  # a tree of plain words has no positions
+        if "Pos" not in node:  # trees of plain commands have no positions
             return Word("".join(piece.get("Value", "") for piece in below(node)), "opaque", fixed, many=many)
         raw = self._source[node["Pos"]["Offset"] : node["End"]["Offset"]]
         return Word(raw.decode(errors="replace"), "opaque", fixed, many=many)
@@ -185,7 +185,7 @@ class Decoder:
             yield self._known_output(part, names, splits) or self._running(part, names, splits)
 
     def _known_output(self, part: Node, names: Mapping[str, Word | None], splits: bool) -> Piece | None:
-        """Return what `$(pwd)` and `"$(cat <<'EOF' ...)"` print, the substitutions whose output is certain."""
+        """Return the output of `$(pwd)`, `$(dirname f)` and `"$(cat <<'EOF' ...)"` if it is certain."""
         statements = children(part, "Stmts")
         if part["Type"] != "CmdSubst" or part.get("TempFile") or len(statements) != 1:
             return None
@@ -199,14 +199,14 @@ class Decoder:
             return self._piece_of(self._part_of_path(statements[0], names), splits)
         if len(words) != 1:
             return None
-        name = words[0][0].get("Value", "")  # as it is written: to read the words of substitutions below takes for ever
+        name = words[0][0].get("Value", "")  # as written: decoding nested substitutions would take exponential time
         if name == "pwd" and not statements[0].get("Redirs"):
             return self._piece_of(names.get("PWD"), splits)
         text = self._heredoc_of_cat(children(statements[0], "Redirs"), names) if name == "cat" and not splits else None
         return None if text is None else Piece(text)
 
     def _part_of_path(self, statement: Node, names: Mapping[str, Word | None]) -> Word | None:
-        """Return what `dirname` or `basename` prints of a path that is certain."""
+        """Return what `dirname` or `basename` prints for a known path."""
         given = children(child(statement, "Cmd"), "Args")
         if statement.get("Redirs") or any(each.get("Type") in ("CmdSubst", "ProcSubst") for each in below(given)):
             return None
@@ -223,7 +223,7 @@ class Decoder:
         return Word(last.removesuffix(suffix) or last) if len(words) in (1, 2) and last else None
 
     def _heredoc_of_cat(self, redirects: list[Node], names: Mapping[str, Word | None]) -> str | None:
-        """Return the heredoc that is the one redirection of a `cat`: the usual way to write a text of several lines."""
+        """Return the heredoc of a `cat` without other redirections: the idiom for a text of several lines."""
         if len(redirects) != 1 or redirects[0]["Op"] != "<<":
             return None
         delimiter = children(child(redirects[0], "Word"), "Parts")
@@ -248,7 +248,7 @@ class Decoder:
         return Piece("", "opaque", "split" if splits and not counts else "", number=counts, token=token)
 
     def _token(self, part: Node, names: Mapping[str, Word | None]) -> Token:
-        """Return what each word is that a substitution prints; no name of a reference may be taken for an option."""
+        """Return the kind of the words that a substitution prints; none if a reference could look like an option."""
         kind = kind_of_token(part) if self.splits_as_usual else ""
         place = names.get("PWD")
         if kind == "reference" and (place is None or not place.literal or names_an_option(place.text)):
@@ -283,12 +283,12 @@ class Decoder:
         return known or Piece("", "opaque", "split" if several else "", number=number, token=token)
 
     def _altered_value(self, part: Node, known: Word | None, names: Mapping[str, Word | None]) -> Word | None:
-        """Return the value of `${f%.py}`, `${f##*/}` or `${f:-default}` where it is certain."""
+        """Return the value of `${f%.py}`, `${f##*/}` or `${f:-default}` if it is certain."""
         op, given = child(part, "Exp").get("Op", ""), child(child(part, "Exp"), "Word")
         if known is None or not known.literal or any(part.get(key) for key in _NOT_ALONE):
             return None
         if op == ":-":
-            # What quotes and backslashes mean in a default depends on the quotes around it.
+            # The meaning of quotes and backslashes in a default depends on the quotes around it.
             plain = all(each["Type"] == "Lit" and _PLAIN.fullmatch(each["Value"]) for each in children(given, "Parts"))
             value = known if known.text else self.value(given, names) if plain else None
             return value if value is not None and value.literal else None
@@ -307,9 +307,9 @@ class Decoder:
         if splits and (not self.splits_as_usual or not known.text or (known.literal and _SPLITS.search(known.text))):
             return None
         if splits and "{}" in known.text and known.path:
-            return None  # a path that `find` puts in is split as it is, and nobody has looked at it
+            return None  # a path from `find` may hold blanks
         if splits and known.literal and _EXTENDED.search(known.text):
-            return None  # a pattern of its own, where `extglob` is set
+            return None  # a glob if `extglob` is set
         if splits and known.literal and _MATCHES.search(known.text):
             return Piece(known.text, "glob", "split")
         many: Many = "split" if splits and not known.literal else ""
@@ -323,7 +323,7 @@ _MAX_ALTERED = 256
 
 
 def _remove_affix(text: str, op: str, pattern: str) -> Word | None:
-    """Return a text without what a pattern matches of its beginning (`#`) or end (`%`): the least, doubled the most."""
+    """Remove the shortest (`#`, `%`) or longest (`##`, `%%`) match of a pattern from the start or end of a text."""
     if op not in ("#", "##", "%", "%%"):
         return None
     matches = re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL).fullmatch
@@ -334,7 +334,7 @@ def _remove_affix(text: str, op: str, pattern: str) -> Word | None:
 
 
 def odd_parameter(part: Node, names: Mapping[str, Word | None]) -> str:
-    """Say why a parameter expansion may run code or change something; empty when it only reads a value."""
+    """Return why a parameter expansion may run code or change something; empty if it only reads a value."""
     if part.get("Excl") and not _lists_keys(part, names):
         return "`${!name}` reads a variable whose name is data"
     if part.get("Width") or part.get("IsSet") or part.get("Flags") or part.get("NestedParam") or not part.get("Param"):
@@ -354,7 +354,7 @@ def odd_parameter(part: Node, names: Mapping[str, Word | None]) -> str:
 
 
 def _lists_keys(part: Node, names: Mapping[str, Word | None]) -> bool:
-    """Whether `${!name[@]}` is given an array of this script, whose subscripts it is."""
+    """Whether `${!name[@]}` lists the subscripts of an array of this script."""
     array = names.get(text(part, "Param"))
     known = array is not None and (array.keyed or array.items is not None)
     return known and _is_all(part.get("Index")) and not _modified(part, False)
@@ -365,7 +365,7 @@ def _is_all(index: Node | None) -> bool:
 
 
 def is_plain_subscript(index: Node, names: Mapping[str, Word | None], name: str) -> bool:
-    """Return whether a subscript of this name is not evaluated: it is a number, or the text that a key is."""
+    """Return whether a subscript runs no code: it is a number, or the key of an associative array."""
     array = names.get(name)
     if array is None or not array.keyed or index.get("Type") != "Word":
         return arithmetic.is_number(index, names)
@@ -376,7 +376,7 @@ _IN_A_KEY = frozenset(("Lit", "SglQuoted", "DblQuoted", "ParamExp"))
 
 
 def _item(array: Word | None, at: int) -> Word | None:
-    """Return a word of a list; one that stands for several may be any of them, and nobody knows what follows it."""
+    """Return an element of an array; unknown if a word before it may be several."""
     items = array.items if array is not None else None
     if items is None or not 0 <= at < len(items) or not all(word.single for word in items[:at]):
         return None
@@ -384,7 +384,7 @@ def _item(array: Word | None, at: int) -> Word | None:
 
 
 def _is_list(part: Node) -> bool:
-    """Whether an expansion is several words also between quotes: `"$@"`, `"${list[@]}"`."""
+    """Whether an expansion yields several words even in quotes: `"$@"`, `"${list[@]}"`."""
     index = [each.get("Value") for each in child(part, "Index").get("Parts", ())]
     return not part.get("Length") and (index == ["@"] or part["Param"]["Value"] == "@")
 
@@ -407,7 +407,7 @@ def _bare(text: str) -> Iterator[Atom]:
             escaped = True
         else:
             yield character
-    if escaped:  # nothing follows the last backslash: it stands for itself
+    if escaped:  # a trailing backslash is literal
         yield Piece("\\")
 
 
@@ -417,13 +417,13 @@ def _globs(atoms: list[Atom]) -> bool:
     return "[" in atoms and "]" in atoms[atoms.index("[") + 1 :]
 
 
-# Around what stands for a token (`\0`), names of revisions alone: `main..\0~1`.
+# A token (`\0`) in a range of revisions: `main..\0~1`.
 _NAME = r"[A-Za-z_][\w-]*(?:[/.][A-Za-z_0-9][\w-]*)*(?:[~^]\d*)*"
 _AROUND = lazy_pattern(rf"(?:{_NAME}\.{{2,3}})?\0(?:[~^]\d*)*(?:\^!|\.{{2,3}}(?:{_NAME}|\0)?)?")
 
 
 def _token_of(atoms: list[Atom]) -> Token:
-    """Return what a word is that holds tokens, and beside them no more than a range of revisions does."""
+    """Return the kind of a word made of tokens and the syntax of a revision range."""
     tokens = {atom.token for atom in atoms if isinstance(atom, Piece) and atom.kind == "opaque"}
     text = "".join(atom if isinstance(atom, str) else "\0" if atom.kind == "opaque" else atom.text for atom in atoms)
     if "" in tokens or not _AROUND.fullmatch(text):
@@ -436,7 +436,7 @@ def _many(atoms: list[Atom]) -> Many:
 
 
 def _certain(atoms: list[Atom]) -> str:
-    """Return the beginning of the text up to the first part that is not certain."""
+    """Return the text up to the first uncertain part."""
     fixed: list[str] = []
     for atom in atoms:
         if isinstance(atom, Piece):
@@ -452,8 +452,8 @@ def _certain(atoms: list[Atom]) -> str:
 
 # -- brace expansion over words whose pieces may be quoted -------------------------------------------------------------
 
-# A word is a list of atoms: a one-character string is unquoted, anything else is a piece that braces leave alone.
-# `None` means that the word is odd enough (unbalanced, too many results) that nobody should rely on a reading of it.
+# A word is a list of atoms: a one-character string is unquoted, a `Piece` is not expanded. `None` means that the word
+# is too odd (unbalanced braces, too many results) to rely on a reading of it.
 _MAX_BRACE_WORDS = 256
 _MAX_BRACE_PAIRS = 64
 
@@ -461,15 +461,15 @@ _RANGE = lazy_pattern(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
 
 
 def _expand_braces(atoms: list[Atom]) -> list[list[Atom]] | None:
-    """Return the words that one word becomes, in order."""
+    """Return the words that a word expands to, in order."""
     opened = _find_atom(atoms, "{", 0)
     if opened is None:
         return [list(atoms)]
     if sum(1 for atom in atoms if atom == "{") > _MAX_BRACE_PAIRS:
-        return None  # nesting is followed by recursion, each step of which looks at all the rest
+        return None  # recursion takes quadratic time in the pairs
     closed = _closing_brace(atoms, opened)
     if closed is None:
-        # Without its closing brace bash leaves the text alone, unless a later pair expands: too subtle to promise.
+        # Without a closing brace bash keeps the text, unless a later pair expands: too subtle to rely on.
         return None if _find_atom(atoms, ",", opened) is not None or ".." in _unquoted_text(atoms) else [list(atoms)]
     middles = _brace_values(atoms[opened + 1 : closed])
     rests = _expand_braces(atoms[closed + 1 :])
@@ -480,7 +480,7 @@ def _expand_braces(atoms: list[Atom]) -> list[list[Atom]] | None:
 
 
 def _brace_values(inner: list[Atom]) -> list[list[Atom]] | None:
-    """Return the alternatives between one pair of braces; a pair without any stays as it is written."""
+    """Return the alternatives in a pair of braces; a pair without a comma or range is kept as text."""
     parts = _split_at_commas(inner)
     if len(parts) > 1:
         found: list[list[Atom]] = []
@@ -497,7 +497,7 @@ def _brace_values(inner: list[Atom]) -> list[list[Atom]] | None:
 
 
 def _brace_range(text: str) -> list[str] | None:
-    """Return what `1..5` or `a..e..2` stands for; `[]` when it is a range that is too long or odd."""
+    """Return the values of the range `1..5` or `a..e..2`; `[]` if it is too long or odd; None if it is no range."""
     hit = _RANGE.fullmatch(text)
     if hit is None:
         return [] if ".." in text else None
@@ -506,7 +506,7 @@ def _brace_range(text: str) -> list[str] | None:
         return []
     letters = first.isalpha()
     if letters and first.isupper() != last.isupper():
-        return []  # the range would run through brackets, a backslash and a backquote
+        return []  # the range would include brackets, a backslash and a backquote
     low, high = (ord(first), ord(last)) if letters else (int(first), int(last))
     step = max(abs(int(by or 1)), 1)
     if abs(high - low) // step >= _MAX_BRACE_WORDS:

@@ -1,4 +1,4 @@
-"""Wrappers, programs that run the command given in their own words: where in these that command begins."""
+"""Finds the command inside the words of a wrapper (`env`, `timeout`), and commands that options start."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 class Wrapper:
     """How a wrapper reads its words: options, then assignments or `operands` words of its own, then the command.
 
-    `alters` says why it is no read even when what it runs is one; empty for those that only time or prioritise.
+    `alters` says why it is not a read even if its command is; empty for those that only time or prioritize.
     """
 
     flags: str
     operands: int = 0
     assigns: bool = False
     alters: str = ""
-    adds_words: bool = False  # words from elsewhere are appended to the command
-    as_script: str = ""  # option whose value is a script ("-c"), or "*" when the words are joined into one
+    adds_words: bool = False  # appends words to the command (`xargs`)
+    as_script: str = ""  # the option whose value is a script ("-c"), or "*" if the words are joined to one
     directory: tuple[str, ...] = ()  # options that change the directory
 
 
 class Unwrapped:
-    """What a wrapper runs: the words of a command or the text of a script."""
+    """The command or script that a wrapper runs."""
 
     __slots__ = ("assigns", "directory", "problem", "script", "words")
 
@@ -52,7 +52,7 @@ class Unwrapped:
 
 
 def unwrap(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped:
-    """Find the command in the words after the wrapper's name; a word that is not understood is a problem."""
+    """Find the command in the words after the wrapper's name; unknown options are a `problem`."""
     given = list(words)
     if name == "env":
         given, problem = _split_strings(given)
@@ -66,7 +66,7 @@ def unwrap(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped:
     if script is not None and not wrapper.operands:
         return Unwrapped(script=script)
     found = _command(name, wrapper, parsed, inner)
-    found.script = found.script or script  # `flock file curl -c jar`: both readings are judged
+    found.script = found.script or script  # ambiguous (`flock file curl -c jar`): both readings are judged
     return found
 
 
@@ -89,7 +89,7 @@ def _command(name: str, wrapper: Wrapper, parsed: Parsed, inner: list[Word]) -> 
 
 
 def _script_option(wrapper: Wrapper, words: list[Word]) -> tuple[Word | None, list[Word]]:
-    """Take `-c SCRIPT` out of the words of a wrapper that has it."""
+    """Separate `-c SCRIPT` from the other words."""
     if wrapper.as_script not in ("-c",):
         return None, words
     for index, word in enumerate(words):
@@ -103,7 +103,7 @@ def _script_option(wrapper: Wrapper, words: list[Word]) -> tuple[Word | None, li
 
 
 def _split_strings(words: list[Word]) -> tuple[list[Word], str]:
-    """Undo `env -S 'a b'` where the string is plain words; anything that `env` would expand in it is a problem."""
+    """Split the string of `env -S 'a b'` if it is plain words; quotes and expansions in it are a problem."""
     for index, word in enumerate(words):
         if not word.text.startswith("-"):
             break
@@ -131,19 +131,17 @@ def _split_string_of(word: Word, following: list[Word]) -> tuple[Word, int] | No
     return (following[0], 2) if following else None
 
 
-# What starts another command: options whose value is a command line, and runners that are given one.
-#
-# Each command is judged as the one it is. A script given as one word (`sh -c` style) is told apart from a list of
-# words.
+# Finders of started commands: in options whose value is a command line, and in the words of runners. Each command is
+# judged separately.
 
 
 @frozen
 class Started:
-    """A command another one starts: its words, or a script. `below` names the directories its `{}` lies in,
-    `picks_link` tells which links there it may stand for, `many` whether it stands for several paths at once, `bare`
-    whether a path may come without its folder, and so begin with a dash.
+    """A command that another one starts: its words, or a script.
 
-    `if_known` for words that may be no command at all: judged where the first is the name of a program that others run.
+    For `{}` in it: `below` are the directories of its paths, `picks_link` selects the links it may stand for, `many`
+    says that it becomes several paths, `bare` that a path may come without its directory and so begin with a dash.
+    `if_known` marks words that may not be a command: judged only if the first is a program with `run_by_others`.
     """
 
     words: tuple[Word, ...] = ()
@@ -174,14 +172,14 @@ def scripts(*wanted: str) -> Starts:
     return find
 
 
-def runner(*deeds: str) -> Starts:
-    """Return a finder for programs that run the first word that is no option, after one of `deeds` if they have such.
+def runner(*subcommands: str) -> Starts:
+    """Return a finder for programs that run their first operand as a command, after a subcommand if given.
 
-    An option may have a value, so that the word after it is either: each is judged as the command it would be.
+    A word after an option may be its value or the command: both readings are judged.
     """
 
     def find(words: Sequence[Word]) -> Iterator[Started]:
-        start = next((at + 1 for at, word in enumerate(words) if word.text in deeds), None) if deeds else 0
+        start = next((at + 1 for at, word in enumerate(words) if word.text in subcommands), None) if subcommands else 0
         before = ""
         for at in range(start, len(words)) if start is not None else ():
             text = words[at].text
@@ -195,5 +193,5 @@ def runner(*deeds: str) -> Starts:
 
 
 def value_of(word: Word) -> Word:
-    """Return what follows the equals sign of `--option=value`."""
+    """Return the value in `--option=value`."""
     return Word(word.text.partition("=")[2], word.kind)

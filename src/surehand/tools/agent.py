@@ -10,7 +10,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.record import Args, Field, hide_default
 from surehand.core.session import AgentMode, AgentOrder
 from surehand.core.tool import Tool
-from surehand.git.model import what_asks
+from surehand.git.model import find_risks
 from surehand.tools import object_schema, prompt
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class AgentArgs(Args):
 
 def _effects(args: AgentArgs, ctx: ToolContext) -> list[Effect]:
     effects: list[Effect] = [StartAgent(args.subagent_type)]
-    if args.mode == "worktree" and (found := what_asks(ctx.session.workspace, ctx.session.roots)):
+    if args.mode == "worktree" and (found := find_risks(ctx.session.workspace, ctx.session.roots)):
         why = f"a worktree makes git run or read what this repository's own files name ({', '.join(found)})"
         effects.append(Unreadable(why))
     return effects

@@ -1,10 +1,9 @@
-"""Programs, a record each: what is known of a shell program stands in one place, with examples that a test judges.
+"""One record per shell program, with examples that a test judges.
 
-To add one, write a `Program(...)` into the file of its family: with which options it only reads (an option that is not
-there makes a call no read, so leave out what writes, deletes, runs a program, opens a connection or takes file names
-from a file), an example that runs unasked and one that asks. Nothing else needs to change, unless it obeys files of
-its folder (`obeys_folder=True`, and what `policy.projects` knows of them) or a variable (`_REMOVED_VARIABLES` in
-`commands.environment`).
+To add a program, write a `Program(...)` in the file of its family: the options with which it only reads (a call with
+any other option asks, so leave out those that write, delete, run a program, open a connection or take file names from
+a file), an example that runs unasked and one that asks. Nothing else needs to change, unless it obeys files of its
+directory (`obeys_folder=True`, see `policy.projects`) or a variable (`_REMOVED_VARIABLES` in `commands.environment`).
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ FAMILIES = (
     "builtins", "text", "search", "directories", "git", "sed_and_awk", "changes", "archives", "system", "development",
     "wrappers",
 )  # fmt: skip
-"""The files of records, those that are needed most often first."""
+"""The modules with records, the most often needed first."""
 PROGRAMS: dict[str, Program] = {}
-"""The records of the families that were needed so far, by name and alias."""
+"""The records loaded so far, by name and alias."""
 _waiting = list(FAMILIES)
 _loading = Lock()
 UNKNOWN = Program("")
-"""What is known of a program that nobody described."""
+"""The record of any unknown program."""
 
 _LOADER = lazy_pattern(r"ld-linux.*\.so\.\d+|ld-musl-.*\.so\.\d+|ld\.so(\.\d+)?|ld-\d.*\.so")
 _LOADER_OPTIONS = "--library-path: --preload: --inhibit-cache --argv0: --inhibit-rpath: --audit:"
 
 
 def program_of(name: str) -> Program:
-    """Return what is known of the program with this name."""
+    """Return the record of a program; `UNKNOWN` if it has none."""
     return _find(name) or UNKNOWN
 
 
 def _find(name: str) -> Program | None:
-    """Load families until one knows the program: all of them take 10 ms, and most processes need one or two."""
+    """Load families until one has the program: all of them take 10 ms, and most processes need one or two."""
     if name not in PROGRAMS and _waiting:
         with _loading:
             while name not in PROGRAMS and _waiting:
@@ -52,11 +51,11 @@ def load_families(number: int = len(FAMILIES)) -> None:
     for family in _waiting[:number]:
         records: Sequence[Program] = import_module(f"{__name__}.{family}").PROGRAMS
         PROGRAMS.update({name: each for each in records for name in (each.name, *each.aliases)})
-        _waiting.remove(family)  # last: who finds nothing waiting finds every program
+        _waiting.remove(family)  # last: readers without the lock find all programs once nothing waits
 
 
 def wrapper_of(name: str) -> Wrapper | None:
-    """Return how the named program wraps a command, `None` for one that does not."""
+    """Return how a program wraps a command; `None` if it does not."""
     program = _find(name)
     if program is not None:
         return program.wraps
@@ -65,7 +64,7 @@ def wrapper_of(name: str) -> Wrapper | None:
 
 
 def quiet_variables(commands: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return variables that keep these commands, each given as its words, from writing caches and from fetching."""
+    """Return environment variables that keep these commands from writing caches and from fetching."""
     found: dict[str, str] = {}
     for words in commands:
         quiet = program_of(words[0]).quiet if words else None
@@ -75,6 +74,6 @@ def quiet_variables(commands: Iterable[Sequence[str]]) -> dict[str, str]:
 
 
 def exit_1_means_no(words: Sequence[str]) -> bool:
-    """Tell whether the exit code 1 of a command, given as its words, is an answer and no failure."""
+    """Tell whether exit code 1 of a command is an answer (no match, a difference) and not a failure."""
     means = program_of(words[0].rpartition("/")[2]).exit_1_means_no if words else False
     return means if isinstance(means, bool) else not set(means).isdisjoint(words[1:])

@@ -1,4 +1,4 @@
-"""Programs for archives and other binary files: they list and print, pack and unpack, dump and sum."""
+"""Programs for archives and other binary files: list, print, pack, unpack, dump, checksum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict, judge_words
 from surehand.shell.programs.record import Call, Form, Program, by_words, double_dashes, listing, own_options, refusing
-from surehand.shell.touches import Operands, Touch, loosely
+from surehand.shell.touches import Operands, Touch, parse_leniently
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, scripts, value_of
 
@@ -40,12 +40,12 @@ def _judge_tar(words: Sequence[Word]) -> Verdict:
 _TAR_PRINT = options.flags(
     "-xOvzjJa -f: --extract --get --to-stdout --file: --gzip --bzip2 --xz --zstd --verbose @text"
 )
-# Members by what they are called, and no pattern: a folder stands for all that is in it, whatever that is called.
+# Plain names of files: a directory would stand for all its members, whatever their names.
 _TAR_MEMBER = lazy_pattern(r"(?:[\w@+-][\w.@+-]*/|\./)*(?:[\w@+-]+\.(?!d\Z)[\w.+-]+|[A-Z][A-Za-z-]+)")
 
 
 def _judge_extraction(words: Sequence[Word]) -> Verdict:
-    """Judge `tar -xOf ARCHIVE FILE...`, which prints files of an archive. Those with names of secrets are none."""
+    """Judge `tar -xOf ARCHIVE FILE...`, which prints files of an archive; their names count as reads."""
     given = list(words)
     if re.fullmatch("[xOvzjJa]+f", given[0].text):
         given[0] = Word("-" + given[0].text)
@@ -65,7 +65,7 @@ _unzip_listing = listing("-l -Z -v -t -p", "-lZvtpqC12 @read")
 
 
 def _judge_unzip(call: Call) -> Verdict:
-    """Judge `unzip -l ARCHIVE`, and `unzip -p ARCHIVE FILE...`: other than with `tar`, a folder stands for nothing."""
+    """Judge `unzip -l ARCHIVE` and `unzip -p ARCHIVE FILE...`; unlike in `tar`, a directory prints nothing."""
     if any(word.text == "--" for word in call.words):
         return Verdict("`unzip --` takes back the option that follows")
     verdict = _unzip_listing(call)
@@ -80,7 +80,7 @@ _STREAMED = options.flags("-ltcdvqkf --list --test --stdout --decompress --verbo
 
 
 def _judge_compressor(call: Call) -> Verdict:
-    """Judge a program that lists and tests too; where two modes are given, the last one counts."""
+    """Judge a compressor: only `-l`, `-t` and `-c` do not write. Of two modes the last one counts."""
     parsed = options.parse(call.words, _STREAMED)
     prints = parsed.has("-c", "--stdout")
     looks = parsed.has("-l", "-t", "--list", "--test") and not parsed.has("-d", "--decompress")
@@ -93,7 +93,7 @@ def _tar_touches(words: Sequence[Word]) -> Iterator[Touch]:
     given = list(words)
     if given and not given[0].text.startswith("-") and given[0].literal:
         given[0] = Word("-" + given[0].text)
-    parsed = loosely(
+    parsed = parse_leniently(
         given,
         "-cxtruAdvzjJaphPkmOSWwlZ -f: -C: -T: -X: -I: -b: -g: -K: -N: -V: --file: --directory: --files-from: "
         "--exclude-from: --exclude: --strip-components: --transform: --checkpoint? --checkpoint-action? --create "

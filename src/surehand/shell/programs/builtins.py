@@ -34,7 +34,7 @@ def _judge_test(words: Sequence[Word]) -> Verdict:
 
 
 def _may_ask_about_a_name(word: Word) -> bool:
-    """Whether a word is, or may turn out to hold, the `-v` or `-R` that evaluates what follows it."""
+    """Whether a word is, or may become, `-v` or `-R`, which evaluate their operand."""
     if word.many == "names":
         return any(fnmatch.fnmatchcase(option, word.text) for option in ("-v", "-R"))
     return word.many == "split" or (word.literal and word.text in ("-v", "-R"))
@@ -83,7 +83,7 @@ def _judge_unset(words: Sequence[Word]) -> Verdict:
 
 
 def _judge_declare(words: Sequence[Word]) -> Verdict:
-    """Judge names and values; `declare` alone prints all that the shell has, and most options change what a name is."""
+    """Judge names and values. `declare` alone prints all variables; most options change how a name is evaluated."""
     options = [word for word in words if word.text.startswith(("-", "+"))]
     given = [word for word in words if word not in options]
     prints = [word.text for word in options] in (["-p"], ["-F"], ["-f"]) and (given or options[0].text == "-F")
@@ -102,7 +102,7 @@ _MODES = lazy_pattern(rf"(?: [-+][eux]+| [-+][eux]*o(?: (?:{'|'.join(sorted(_SHE
 
 def _judge_set(words: Sequence[Word]) -> Verdict:
     if words and words[0].literal and words[0].text == "--":
-        return Verdict()  # sets the positional parameters alone
+        return Verdict()  # only sets the positional parameters
     if all(word.literal for word in words) and _MODES.fullmatch("".join(f" {word.text}" for word in words)):
         return Verdict()
     return Verdict("`set` prints or changes the state of the shell")
@@ -115,16 +115,16 @@ def _judge_wait(words: Sequence[Word]) -> Verdict:
 
 
 def _judge_limit(words: Sequence[Word]) -> Verdict:
-    """Judge `umask` and `ulimit`, which tell a value when none is given."""
+    """Judge `umask` and `ulimit`, which print the value if none is given."""
     if all(word.literal and re.fullmatch(r"-[A-Za-z]+", word.text) for word in words):
         return Verdict()
     return Verdict("it changes a limit of the shell")
 
 
 def _judge_shell(words: Sequence[Word]) -> Verdict:
-    """Judge `bash -c SCRIPT`; the script is judged by itself. A login or interactive shell runs start files first.
+    """Judge `bash -c SCRIPT`; the script is judged separately. Login and interactive shells also run startup files.
 
-    `bash -n FILE` reads a script and runs nothing of it.
+    `bash -n FILE` only checks the syntax of a file.
     """
     if len(words) > 1 and words[0].text == "-n" and words[0].literal:
         return (

@@ -1,9 +1,9 @@
 """Developers' tools: languages, compilers, formatters, package managers and containers, where they change nothing.
 
-Many of them obey files of the folder they run in (`obeys_folder`): each call states that it reads its folder, and
-`policy/projects.py` looks there for settings that make the tool run, print or write something else. Forms that load
-code of the project whatever its settings say (`pytest --version`, `mvn -v`, `uv pip list`), or connect somewhere
-(`npm view`, `docker ps`), are left out on purpose.
+Many of them obey files of their directory (`obeys_folder`): each call is a read of its directory, and
+`policy/projects.py` checks it for settings that make the tool run, print or write something else. Left out on purpose
+are forms that load code of the project whatever its settings (`pytest --version`, `mvn -v`, `uv pip list`) and those
+that connect (`npm view`, `docker ps`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from surehand.shell.programs.record import Form, Program, listing
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, runner, scripts
 
-_NAME = r"[A-Za-z0-9@][\w@.+/-]*"  # of a package: neither an option nor a path
+_NAME = r"[A-Za-z0-9@][\w@.+/-]*"  # a package name: neither an option nor a path
 _NO_PATH = r"[^/]+"
 _FORMULA = r"(?!.*\.rb\Z)[\w@.+-]+"
 
@@ -31,29 +31,29 @@ PIP = (
     Form("cache info"),
     Form("inspect", "--local --user @none"),
 )
-"""With which words `pip` only reads; the same words follow `python -m pip`."""
+"""Forms in which `pip` only reads, also as `python -m pip`."""
 _PACKAGE_RUNNER = runner("exec", "x", "dlx")
 _npm_scripts = scripts("--script-shell", "--node-options", "--shell", "--git", "--editor", "--viewer")
 
 
 def _npm_starts(words: Sequence[Word]) -> Iterator[Started]:
-    """Yield what `npm` runs: a command that it is given, and programs that its settings name."""
+    """Yield the command `npm` is given, and programs named by its options."""
     yield from _PACKAGE_RUNNER(words)
     yield from _npm_scripts(words)
 
 
 def _tell_version(programs: str, version: str = "--version --help", builds: bool = False) -> Iterator[Program]:
-    """Yield programs of which no more is known than the options that tell their version and print help.
+    """Yield records of programs of which only the options for version and help are known.
 
-    Those that read a project's settings even then, and run what they find there (yarn, mvn, dotnet, hg, pytest...),
-    are left out. Short spellings mean something else to others: `dash -V` and `vim -V` read commands from their input.
+    Left out are programs that even then run what a project's settings name (yarn, mvn, dotnet, hg, pytest). Short
+    options are not accepted in general: `dash -V` and `vim -V` read commands from standard input.
     """
     for name in sorted(names(programs)):
         runs = (f"{name} {version.split()[0]}",) if version else ()
         yield Program(name, version=version, builds=builds, runs=runs, asks=(f"{name} x",))
 
 
-_PACKAGE = r"(?!.*\.\./)(?:\./)?(?:[A-Za-z_][\w./-]*|\.{3})|\./?"  # of Go: inside the module, at no version
+_PACKAGE = r"(?!.*\.\./)(?:\./)?(?:[A-Za-z_][\w./-]*|\.{3})|\./?"  # a Go package inside the module, without a version
 _GO_LIST = "-json? -m -f: -deps -e -find -test -tags: @text"
 _RUFF = (
     "-v -q -s -n -e --verbose --quiet --silent --no-cache --preview --no-preview --target-version: --exclude: "
@@ -82,8 +82,8 @@ _RUSTC_KINDS = (
 )
 
 _JSON_TOOL = "--sort-keys --no-ensure-ascii --json-lines --indent: --tab --no-indent --compact @one"
-# Modules of Python that only look, and import none but its own: `site` imports what a folder names `sitecustomize`,
-# `tarfile` up to 3.11 its `org/python/core.py`.
+# Modules that only read and import only the standard library. Not `site`, which imports a `sitecustomize` from the
+# directory, nor `tarfile`, which up to 3.11 imports its `org/python/core.py`.
 _MODULES = (
     Form("-m json.tool", _JSON_TOOL),
     Form("-m tokenize", "-e --exact @one"),
@@ -119,7 +119,7 @@ _go_scripts = scripts("-exec", "-toolexec", "-vettool", "--exec", "--toolexec", 
 
 
 def _go_starts(words: Sequence[Word]) -> Iterator[Started]:
-    """Yield what `go` runs: programs named by options, and git for the version of what it lists."""
+    """Yield what `go` runs: programs named by options, and git for version information."""
     yield from _go_scripts(words)
     if words and words[0].text in ("list", "doc"):
         yield Started((Word("git"), Word("status"), Word("--porcelain")))

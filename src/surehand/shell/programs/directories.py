@@ -25,7 +25,7 @@ _ORDERS = names("-1 -c -r -S -t -u -U -v -X --reverse --sort --time")
 
 
 def _lists_with_ls(call: Call) -> bool:
-    """Tell whether `ls` prints the names that patterns find, and no more: it is told in what order alone."""
+    """Tell whether `ls` prints only the names its globs match: all options are about their order."""
     parsed = options.parse(call.words, options.flags(call.program.reads))
     named = bool(parsed.operands) and all(word.kind == "glob" for word in parsed.operands)
     return named and all(name in _ORDERS for name, _ in parsed.options)
@@ -48,7 +48,7 @@ _COMPARES = names("-newer -anewer -cnewer -newermm -newerma -newermc -newerBm -s
 
 
 def picked_files(words: Sequence[Word]) -> list[Word]:
-    """Return the files that `-name` and its kin pick right below the starting points, as patterns."""
+    """Return patterns of the files that `-name` and the like select directly below the starting points."""
     roots = [root.text.rstrip("/") for root in find_roots(words) if root.literal]
     found: list[Word] = []
     for before, test, value in zip(["", *(word.text for word in words)], words, words[1:], strict=False):
@@ -62,7 +62,7 @@ def picked_files(words: Sequence[Word]) -> list[Word]:
 
 
 def picks_link(words: Sequence[Word]) -> Callable[[str], bool]:
-    """Return a test by its path of whether a link may be among what a `find` lists."""
+    """Return a test whether `find` may list a link with a given path."""
     texts = [word.text for word in words]
     if joins_tests(words):
         return bool
@@ -76,7 +76,7 @@ def picks_link(words: Sequence[Word]) -> Callable[[str], bool]:
 
 
 def joins_tests(words: Sequence[Word]) -> bool:
-    """Return whether a `find` lists more than what passes every test of it."""
+    """Return whether `find` may list paths that do not pass all its tests (`-o`, `!`)."""
     return not _JOINS.isdisjoint(word.text for word in words)
 
 
@@ -88,7 +88,7 @@ _JOINS = names("-o -or , ! -not ( -L -H -follow")
 
 
 def _compared_files(words: Sequence[Word]) -> list[Word]:
-    """Return the files whose times or identity tests compare with: the answer tells something of them."""
+    """Return the files that tests such as `-newer` compare with: the result reveals something about them."""
     return [value for test, value in itertools.pairwise(words) if test.text in _COMPARES and value.text[:1] != "-"]
 
 
@@ -98,7 +98,7 @@ def _pattern(text: str) -> Word:
 
 
 def _problem_of(words: Sequence[Word]) -> str:
-    """Say what in the words after `find` is no read; a command run by `-exec` is judged on its own."""
+    """Return what in the words after `find` is not a read; commands of `-exec` are judged separately."""
     rest = list(words)
     while rest and rest[0].text in ("-H", "-L", "-P"):
         rest = rest[1:]
@@ -122,21 +122,21 @@ def _count_words(words: Sequence[Word], index: int) -> int:
         return 1
     if word.text in _ONE:
         value = words[index + 1] if index + 1 < len(words) else None
-        # A pattern without quotes may find several names, and one of them may be an action.
+        # An unquoted glob may match several names, one of which may be an action.
         certain = value is not None and (value.literal or (value.kind == "glob" and not value.may_be_flag))
         return 2 if certain else 0
     if word.text != "-exec":
         return 0
     end = index + 1
     while end < len(words) and words[end].text not in (";", "+"):
-        if words[end].kind != "literal" and not words[end].path:  # it may be the `;` after which find goes on
+        if words[end].kind != "literal" and not words[end].path:  # it may be the `;` that ends the command
             return 0
         end += 1
     return end - index + 1 if end < len(words) else 0
 
 
 def find_roots(words: Sequence[Word]) -> list[Word]:
-    """Return the starting points of a `find`, which stand before its first test."""
+    """Return the starting points of `find`, before its first test."""
     roots: list[Word] = []
     rest = list(words)
     while rest and rest[0].literal and (rest[0].text in ("-H", "-L", "-P") or rest[0].text.startswith(("-O", "-D"))):

@@ -1,4 +1,4 @@
-"""The program `git`: which options of which subcommand change nothing, run nothing and connect nowhere."""
+"""The program `git`: per subcommand, the options that change nothing, run nothing and open no connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Flags, Verdict, judge_words, names
 from surehand.shell.programs.record import Call, Program, by_words
-from surehand.shell.touches import REMOTE, Touch, TouchKind, loosely
+from surehand.shell.touches import REMOTE, Touch, TouchKind, parse_leniently
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, value_of
 
@@ -43,8 +43,8 @@ _LOG = (
     "-L: @revisions"
 )
 
-# Options before the subcommand. `-C` moves to another directory; the options that name another repository, set
-# configuration (but for what is harmless) or force the pager are left out.
+# Options before the subcommand. Left out are those that name another repository, force the pager, or set anything but
+# harmless configuration.
 _GLOBAL = (
     "-P -C: -c: --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
     "--icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice"
@@ -125,7 +125,7 @@ SUBCOMMANDS: dict[str, str] = {
     "help": "-agc --all --guides --config @names",
 }
 
-# Subcommands that read only in certain forms: the option that asks for a listing, then what may go with it.
+# Subcommands that only read in certain forms: (words or options of the form, its other options).
 _LISTING = (
     "-avrl -i --all --list --verbose --remotes --sort: --format: --color? --no-color --column? --no-column --abbrev? "
     "--no-abbrev --contains? --no-contains? --merged? --no-merged? --points-at: --ignore-case --omit-empty"
@@ -149,7 +149,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text"), ("show", "@none")),
-    # `stash show` takes every word that is no option for a stash.
+    # `stash show` takes every operand for a stash.
     "stash": (
         ("list", _LOG),
         ("show", _DIFF.replace("-O:r ", "").replace(":", "?") + " -u --include-untracked --only-untracked @revisions"),
@@ -184,7 +184,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "apply": (("--stat|--check|--numstat|--summary", "--stat --check --numstat --summary -p: -R --cached --index -v "
     "@read"),),
 }  # fmt: skip
-# Of git those that name files, and the options with which they tell more: what changed, or the object it is kept as.
+# Subcommands that print only names of files, and the options with which they print more (changes, object ids).
 _SHOW_NAMES = {
     "check-attr": "--source",
     "check-ignore": "--stdin",
@@ -217,13 +217,13 @@ def _judge_git(words: Sequence[Word]) -> Verdict:
 
 
 def _below_folder(folder: Word, word: Word) -> Word:
-    """Return a path as it is meant in the folder that `git -C` names."""
+    """Return a path relative to the directory of `git -C`."""
     if folder.text == "." or word.text.startswith("/"):
         return word
     return Word(f"{folder.text}/{word.text}", word.kind, f"{folder.text}/{word.fixed}")
 
 
-# Subcommands that no alias of the repository can hide.
+# Built-in subcommands, which no alias can shadow.
 _GIT_BUILT_IN = {*SUBCOMMANDS, *FORMS} | names(
     "add am checkout cherry-pick clean clone commit fetch init merge mv pull push rebase reset restore revert rm switch"
 )
@@ -241,9 +241,9 @@ def _judge_subcommand(name: str, words: list[Word]) -> Verdict:
 
 
 def _forms_of(name: str, words: list[Word]) -> Iterator[tuple[Flags, list[Word]]]:
-    """Yield the options of each form of a subcommand that may be meant, and the words they are among."""
+    """Yield the options of each form of a subcommand that may apply, and the words to judge by them."""
     if name == "diff" and any(word.literal and word.text == "--no-index" for word in words):
-        name = "diff --no-index"  # its operands are files, wherever they lie
+        name = "diff --no-index"  # its operands are files anywhere
     if name in SUBCOMMANDS:
         yield options.flags(SUBCOMMANDS[name]), words
     for wanted, line in FORMS.get(name, ()):
@@ -254,9 +254,9 @@ def _forms_of(name: str, words: list[Word]) -> Iterator[tuple[Flags, list[Word]]
 
 
 def spell_out(words: Sequence[str]) -> tuple[str, ...]:
-    """Return a git command with each option by itself, its value glued to it; one that is not known stays as it is.
+    """Normalize a git command: every option a separate word with its value attached. Unknown commands stay unchanged.
 
-    `git grep -ie KEY main` becomes `git grep -i -eKEY main`: what does not begin with `-` is no value of an option.
+    `git grep -ie KEY main` becomes `git grep -i -eKEY main`, so that words without a dash are operands.
     """
     every = [Word(each) for each in words]
     at = 2 + options.parse(every[1:], options.flags(_GLOBAL), permute=False).used
@@ -278,9 +278,9 @@ def _glue(option: tuple[str, Word | None]) -> str:
 
 
 def _words_of_form(wanted: str, words: list[Word], known: Flags) -> list[Word] | None:
-    """Return the words to judge when a form applies: after its first word, or all when it is an option.
+    """Return the words to judge if a form applies: those after its first word, or all if it is an option.
 
-    An option counts only where git takes it for one, not as the value of another or behind `--`.
+    An option counts only if git takes it for one: not as a value, not after `--`.
     """
     if not wanted:
         return words
@@ -295,7 +295,7 @@ _GIT_REMOTE = names("clone push pull fetch ls-remote remote submodule")
 
 
 def _git_touches(words: Sequence[Word]) -> Iterator[Touch]:
-    parsed = loosely(
+    parsed = parse_leniently(
         words, "-C: -c: --git-dir:r --work-tree: -m: --message: -o: --output: --output-directory: -F:r --file:r"
     )
     for word in [*parsed.read, *parsed.values("-C")]:
@@ -318,7 +318,7 @@ def _git_touches(words: Sequence[Word]) -> Iterator[Touch]:
         yield Touch("write", rest[1])
 
 
-# Settings whose value is a command line.
+# Settings whose value is a command.
 _GIT_PROGRAM = lazy_pattern(
     r"(pager(\..*)?|editor|sshcommand|fsmonitor|external|textconv|program|helper|command|cmd|driver|clean|smudge|"
     r"process|gitproxy|askpass)$"
@@ -329,7 +329,7 @@ _PROGRAM_OPTIONS = ("--exec", "--upload-pack", "--receive-pack", "--open-files-i
 
 
 def _names_program(option: str) -> bool:
-    """Return whether an option, which git lets one abbreviate, is one whose value is a command line."""
+    """Return whether an option, possibly abbreviated, takes a command."""
     return len(option) > 4 and any(each.startswith(option) for each in _PROGRAM_OPTIONS)
 
 
@@ -356,7 +356,7 @@ _GREP_PICKS = _GREP_LISTS | names("-i -w -v -E -F -P -G -I -e --ignore-case --wo
 
 
 def _lists_with_git(call: Call) -> bool:
-    """Tell whether git lists files of the index; those of older commits (`git diff HEAD~1`) are not looked at."""
+    """Tell whether git lists files of the index, and not of other commits (`git diff HEAD~1`)."""
     name, words = call.words[:1], call.words[1:]
     if name == (Word("ls-files"),):
         return not any(word.text.startswith("--f") for word in words)
@@ -364,7 +364,7 @@ def _lists_with_git(call: Call) -> bool:
     if name == (Word("grep"),):
         parsed = options.parse(words[:paths], options.flags(SUBCOMMANDS["grep"]))
         asks = {option for option, _ in parsed.options}
-        # A second operand may be a commit, whose name would stand before each path.
+        # A second operand may be a commit, whose name precedes each path.
         return bool(asks & _GREP_LISTS) and asks <= _GREP_PICKS and len(parsed.operands) == (not asks & {"-e"})
     return name == (Word("diff"),) and words[:paths] == (Word("--name-only"),)
 

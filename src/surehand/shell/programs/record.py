@@ -1,7 +1,7 @@
-"""The record of one shell program: everything Surehand knows of it, with examples that a test judges.
+"""The record of a shell program: everything Surehand knows about it, with examples that a test judges.
 
-A program without a record always asks. A record can make it ask less: it names the options and operands with
-which it only reads, what it touches when it does more, the commands it starts, how its result is to be taken.
+A program without a record always asks. A record can make it ask less: it lists the options and operands with which the
+program only reads, what it touches otherwise, the commands it starts, and how to interpret its result.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from surehand.shell.wrappers import Starts, Wrapper
 Kind: TypeAlias = Literal["search", "read", "list", "silent", "general", "neutral"]
 Heeds: TypeAlias = Literal["none", "own", "any"]
 VERSION_OPTIONS = frozenset(("--version", "--help"))
-_TELLS = "--version --help -V -version"
+_VERSION = "--version --help -V -version"
 
 
 @frozen
 class Form:
     """One way to call a program that only reads: the `words` it begins with, then known options and operands.
 
-    `needs` are options of which one must be given (`--check`), `operand` a pattern for every operand and file.
-    `whole` is for programs whose options have long names after one dash (`go list -json`), written so in `options`.
+    Of the options in `needs` (`--check`) one must be given; `operand` is a pattern for every operand and file. `whole`
+    is for programs with long options after one dash (`go list -json`), written so in `options`.
     """
 
     words: str = ""
     options: str = "@none"
     needs: tuple[str, ...] = ()
     operand: str = ""
-    least: int = 0  # operands it must have
+    least: int = 0  # minimum number of operands
     whole: bool = False
-    everything: bool = False  # the files it is given are folders to go through, links in them included
+    everything: bool = False  # it searches its operands recursively and follows links
 
     def judge(self, name: str, words: Sequence[Word]) -> Verdict:
-        """Judge the words after those the form begins with."""
+        """Judge the words after those of the form."""
         title = f"{name} {self.words}".strip()
         given = list(double_dashes(words)) if self.whole else words
         known = options.flags(re.sub(r"(?<!\S)-(?=[A-Za-z])", "--", self.options) if self.whole else self.options)
@@ -51,19 +51,19 @@ class Form:
         if len(parsed.operands) < self.least:
             return Verdict(f"`{title}` alone is not known to be read-only")
         named = [*parsed.operands, *parsed.read] if self.operand else []
-        if odd := next((word for word in named if not _fits(word, self.operand)), None):
+        if odd := next((word for word in named if not _matches(word, self.operand)), None):
             return Verdict(f"`{title} {odd.text}` is not known to be read-only", unreadable=not odd.literal)
         verdict = judge_words(title, given, known)
         verdict.follows = verdict.recursive = self.everything or verdict.recursive
         return verdict
 
 
-def _fits(word: Word, pattern: str) -> bool:
+def _matches(word: Word, pattern: str) -> bool:
     return word.literal and re.fullmatch(pattern, word.text) is not None
 
 
 def double_dashes(words: Sequence[Word]) -> Iterator[Word]:
-    """Yield the words with `-name` written `--name`, as the record of such a program has them: both mean the same."""
+    """Yield the words with `-name` written as `--name`."""
     for word in words:
         single = word.literal and re.match(r"-[A-Za-z]", word.text)
         yield Word("-" + word.text) if single else word
@@ -71,83 +71,83 @@ def double_dashes(words: Sequence[Word]) -> Iterator[Word]:
 
 @frozen
 class Program:
-    """What is known of one program; names in `aliases` are the same in every respect."""
+    """The record of one program and its `aliases`."""
 
     name: str
     aliases: tuple[str, ...] = ()
     kind: Kind = "general"
-    """The class of a line that calls it, if it only reads (for `silent`: only changes). `neutral`: none."""
+    """The class of a call that only reads (for `silent`: that only changes). `neutral` has none."""
 
-    # With which words it only reads. Whatever is not named here makes a call no read.
+    # With which words it only reads; any other word makes a call ask.
     reads: str = ""
-    """Options and operands, in the notation of `options.py`."""
+    """Options and operands in the notation of `options.py`."""
     forms: tuple[Form, ...] = ()
     exact: tuple[str, ...] = ()
-    """Words that must be all there are: `version`, `root -g`."""
+    """Complete argument lists: `version`, `root -g`."""
     version: str | None = None
-    """Options that, given alone, only print version or help. Default for a program with `reads`: `_TELLS`."""
+    """Options that, given alone, only print version or help. Default for a program with `reads`: `_VERSION`."""
     check: Check | None = None
-    """For a program that `reads` alone does not describe: a language, a cluster of options, a way of its own."""
+    """Code for a program that `reads` cannot describe: a language, unusual options."""
     follows: tuple[str, ...] = ()
-    """Options with which links below a folder are followed."""
+    """Options that make it follow links below a directory."""
     opens_list: tuple[str, ...] = ()
-    """Options with which its operands are lists of further files that it opens (`sha256sum -c`)."""
+    """Options that make its operands lists of further files it opens (`sha256sum -c`)."""
     obeys_folder: bool = False
-    """Files in its folder or above may choose or steer it: each call states that it reads its folder."""
+    """Files in its directory or above may configure or replace it: each call is a read of its directory."""
     heeds: Heeds = "any"
     """Environment variables that may change what it does: `none` (builtins, `printenv`), its `own` and the system's for
-    a program known to be written in no language that heeds more, `any` for all others (`PYTHONPATH`, `PERL5OPT`)."""
+    a program in a compiled language, `any` for all others (`PYTHONPATH`, `PERL5OPT`)."""
     quiet: Mapping[str, Mapping[str, str]] | None = None
-    """By first word ("" for any): variables that keep a call that reads from writing caches, and from fetching."""
+    """By first word ("" for any): variables that keep a reading call from writing caches and from fetching."""
 
-    # What it does when it does more.
+    # What else it does.
     touches: Touches | None = None
     starts: Starts | None = None
-    """Finds the commands that its options make it run."""
+    """Finds commands that its options start."""
     wraps: Wrapper | None = None
-    """Set when it runs the command in its own words."""
+    """Set if it runs a command given in its words."""
     unreadable: str = ""
-    """Why a line with this builtin cannot be read with certainty, except for its forms that only read."""
+    """Why a line with this builtin cannot be analyzed, except in its forms that only read."""
     assigns: bool = False
-    """Its words are names of variables that it changes."""
+    """Its words are names of variables it assigns."""
     is_shell: bool = False
     runs_input: bool = False
-    """Runs its standard input as a script, later."""
+    """Runs its standard input as a script later."""
     run_by_others: bool = False
-    """Judged as a command of its own where a runner (`npx`, `uv run`) is given its name."""
+    """Judged as a command when a runner (`npx`, `uv run`) is given its name."""
 
-    # What it prints, and how it ends.
+    # Output and exit code.
     lists_paths: Test | None = None
-    """Tells whether a call that reads prints paths below its operands, one a line, and nothing else."""
+    """Whether a reading call prints only paths below its operands, one per line."""
     keeps_lines: Test | None = None
-    """Tells whether a call prints lines of its input as they are."""
+    """Whether a call prints lines of its input unchanged."""
     names_only: Mapping[str, str] | None = None
-    """By subcommand ("" for the program): shows names and sizes alone, except with options of this pattern."""
+    """Subcommands ("" for the program) that show only names and sizes, except with options that match the pattern."""
     exit_1_means_no: bool | tuple[str, ...] = False
-    """Exit code 1 is an answer, no failure; subcommands, where it holds for some alone."""
+    """Exit code 1 is an answer, not a failure; a tuple of subcommands if only for some."""
     builds: bool = False
-    """What it came to stands at the end of its output."""
+    """A build: its result is at the end of its output."""
     needs_network: bool = False
-    """A call that hangs waits for the network."""
+    """A call that hangs probably waits for the network."""
 
     runs: tuple[str, ...] = ()
-    """Examples that run unasked."""
+    """Examples that must run unasked."""
     asks: tuple[str, ...] = ()
-    """Examples that are asked about."""
+    """Examples that must ask."""
 
     @property
     def is_described(self) -> bool:
-        """Whether its words mean something here, so that no function of a script should take its name."""
+        """Whether the record says more than a name: a function in a script must not shadow it."""
         said = (self.reads, self.check, self.forms, self.unreadable, self.wraps, self.starts, self.touches)
         return self.is_shell or any(said)
 
     @property
     def has_rules_of_its_own(self) -> bool:
-        """Whether more than `reads` decides if a call only reads."""
+        """Whether anything besides `reads` decides if a call only reads."""
         return self.check is not None or bool(self.forms)
 
     def judge(self, name: str, words: Sequence[Word]) -> Verdict:
-        """Judge a call under the name used; if the program obeys its folder, the call also reads that folder."""
+        """Judge a call; if the program obeys its directory, the call also reads that directory."""
         verdict = self._judge(name, words)
         if self.obeys_folder and not verdict.problem:
             verdict.reads = (Word("."), *verdict.reads)
@@ -172,25 +172,25 @@ class Program:
         return verdict
 
     def _version_options(self) -> list[str]:
-        told = (_TELLS if self.reads else "") if self.version is None else self.version
+        told = (_VERSION if self.reads else "") if self.version is None else self.version
         return told.split()
 
 
 @frozen
 class Call:
-    """One call of a program: by which name, and with which words after it."""
+    """One call of a program: the name used and the words after it."""
 
     program: Program
     name: str
     words: Sequence[Word]
 
     def judge_options(self, words: Sequence[Word] | None = None) -> Verdict:
-        """Judge by the options and operands the record has, these words if not all."""
+        """Judge all words, or the given ones, by the `reads` of the record."""
         given = self.words if words is None else words
         return judge_words(self.name, given, options.flags(self.program.reads), self.program.follows)
 
     def has(self, *wanted: str) -> bool:
-        """Tell whether one of these options is given."""
+        """Whether one of these options is given."""
         return options.parse(self.words, options.flags(self.program.reads)).has(*wanted)
 
 
@@ -199,7 +199,7 @@ Test: TypeAlias = Callable[[Call], bool]
 
 
 def without(*excluded: str) -> Test:
-    """Return the test of a program that prints so unless one of these options is given."""
+    """Return a test that holds unless one of these options is given."""
 
     def test(call: Call) -> bool:
         return not call.has(*excluded)
@@ -208,7 +208,7 @@ def without(*excluded: str) -> Test:
 
 
 def judge_files(name: str, files: Sequence[Word]) -> Verdict:
-    """Judge operands that are files to read, of a program whose options were looked at already."""
+    """Judge operands that are files to read, after the options were judged."""
     for word in files:
         if word.kind == "opaque":
             return Verdict(f"a word of `{name}` is not literal: {word.text}", unreadable=True)
@@ -218,7 +218,7 @@ def judge_files(name: str, files: Sequence[Word]) -> Verdict:
 
 
 def listing(asks: str, line: str) -> Check:
-    """Return a check for programs that read only when one of the options in `asks` is given."""
+    """Return a check for programs that only read if one of the options in `asks` is given."""
     known = options.flags(line)
 
     def check(call: Call) -> Verdict:
@@ -230,7 +230,7 @@ def listing(asks: str, line: str) -> Check:
 
 
 def refusing(pattern: str, reason: str) -> Check:
-    """Return a check for programs some of whose words do more: none may hold the pattern. `{name}` is its name."""
+    """Return a check that refuses words matching a pattern; `{name}` in the reason is the program's name."""
     compiled = lazy_pattern(pattern)
 
     def check(call: Call) -> Verdict:
@@ -243,11 +243,11 @@ def refusing(pattern: str, reason: str) -> Check:
 
 
 def own_options(pattern: str) -> Check:
-    """Return a check for a program whose short options must be written in one of the ways a pattern knows.
+    """Return a check that accepts only short options matching a pattern.
 
-    Programs that take their options apart in a way of their own: a word may mean more than it seems to. `xxd` heeds
-    the first letter of an option alone (`-ps in out` is `-p`, and writes `out`), `tree` goes on with options after one
-    whose value is the next word (`-Po x out` writes `out`), `less` after a digit or a dollar sign.
+    For programs with unusual option parsing: `xxd` heeds only the first letter (`-ps in out` is `-p` and writes `out`),
+    `tree` continues with options after one that takes the next word (`-Po x out` writes `out`), `less` after a digit or
+    a dollar sign.
     """
     compiled = lazy_pattern(pattern)
 
@@ -263,7 +263,7 @@ def own_options(pattern: str) -> Check:
 
 
 def by_words(judge: Callable[[Sequence[Word]], Verdict]) -> Check:
-    """Return the check of a program that is judged by its words alone, whatever name it is called by."""
+    """Return a check that ignores the name of the program."""
 
     def check(call: Call) -> Verdict:
         return judge(call.words)

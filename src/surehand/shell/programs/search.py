@@ -41,7 +41,7 @@ _AG = (
 )
 
 _FILES = ("-l", "-L", "--files-with-matches", "--files-without-match")
-# With these a line of the input is not printed as it is.
+# Options that change printed lines.
 _ADDED_TO_LINES = (
     "-o", "-n", "-H", "-b", "-c", "-T", "-A", "-B", "-C", "-#", "--only-matching", "--line-number", "--with-filename",
     "--byte-offset", "--count", "--initial-tab", "--after-context", "--before-context", "--context", "--label",
@@ -62,7 +62,7 @@ _FD_PLACEHOLDER = lazy_pattern(r"\{(?:/|//|\.|/\.)\}")
 
 
 def _split_fd(words: Sequence[Word]) -> tuple[list[Word], list[tuple[Word, list[Word]]]]:
-    """Return the words of `fd` itself, and each command it runs after the option that says so."""
+    """Return the words of `fd` itself, and each `-x`/`-X` option with its command."""
     own: list[Word] = []
     runs: list[tuple[Word, list[Word]]] = []
     rest = iter(words)
@@ -75,7 +75,7 @@ def _split_fd(words: Sequence[Word]) -> tuple[list[Word], list[tuple[Word, list[
 
 
 def _judge_fd(call: Call) -> Verdict:
-    """Judge `fd` by its own words; a command that it runs is judged on its own, and so are secrets picked for it."""
+    """Judge `fd` by its own words, and secrets it selects for a command; that command is judged separately."""
     own, runs = _split_fd(call.words)
     if not all(command and all(word.literal or word.path for word in command) for _, command in runs):
         return Verdict(f"`{call.name}` runs a command that is missing, or may end before its words do")
@@ -94,7 +94,7 @@ def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
     roots = options.parse(own, options.flags(_FD)).operands[1:]
     below = tuple(root.text for root in roots) if all(root.literal for root in roots) else ()
     for option, command in runs:
-        # A part of a path is a name in another folder: nobody knows what is there.
+        # `{/}` and the like are not paths from here: unknown.
         given = [Word(word.text, "opaque") if _FD_PLACEHOLDER.search(word.text) else word for word in command]
         if not any("{}" in word.text or word.kind == "opaque" for word in given):
             given.append(Word("{}"))
@@ -106,7 +106,7 @@ def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
 
 
 def _judge_locate(call: Call) -> Verdict:
-    """Judge `locate`, whose database has the names of everybody's files."""
+    """Judge `locate`, whose database lists files of the whole disk."""
     verdict = call.judge_options(call.words)
     verdict.reads = (Word("/"),)
     return verdict
@@ -145,12 +145,12 @@ PROGRAMS: tuple[Program, ...] = (
             "--maxdepth: --generate: @pattern_or_files", starts=scripts("--pre", "--hostname-bin"),
             lists_paths=_lists_with_rg, exit_1_means_no=True, runs=("rg -N foo", "rg -S Foo"),
             asks=("rg --pre ./x y",)),
-    # With -g, which gives the pattern, all its operands are folders.
+    # With -g, which gives the pattern, all operands are directories.
     Program("ag", kind="search",
             forms=(Form("", _AG + "-g: @walk", needs=("-g",)), Form("", _AG + "@pattern_or_files")),
             version="--version --help -V", exit_1_means_no=True, runs=("ag -l main", "ag -V", "ag -g py src"),
             asks=("ag --pager=./x foo", "ag -g passwd /etc")),
-    # A project's `.ackrc` may not name a pager or an output, of which ack would make code.
+    # In a project's `.ackrc`, ack refuses options for a pager or an output, which would run code.
     Program("ack", kind="search",
             reads="-cfghHilLnoQrRsSvw1 -A: -B: -C? -m: --after-context: --before-context: --context? --break "
             "--no-break --color --no-color --nocolor --colour --count --column --files-with-matches "

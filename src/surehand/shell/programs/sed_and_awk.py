@@ -1,8 +1,8 @@
-"""The programs `sed` and `awk`: whether a script of theirs only reads, what it touches and runs.
+"""The programs `sed` and `awk`: whether a script only reads, and what it touches and runs otherwise.
 
-Read is what has no command or flag that runs or writes (`e`, `w`, `r` of sed; `system`, pipes, output files and input
-from a command of awk). Where a script has two readings (a `/` of awk divides or opens a pattern, by what stands before
-it, and a quote in a pattern opens no string), it is not called a read.
+A script reads if it has no command or flag that runs or writes (`e`, `w`, `r` of sed; `system`, pipes, output files and
+input from commands of awk). An ambiguous script is not a read: a `/` in awk divides or opens a pattern depending on
+what precedes it, and a quote in a pattern opens no string.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict
 from surehand.shell.programs.record import Program, by_words, judge_files
-from surehand.shell.touches import Touch, loosely
+from surehand.shell.touches import Touch, parse_leniently
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started
 
 _ADDRESS = lazy_pattern(r"\s*(?:\d+(?:~\d+)?|\$|\+\d+|~\d+)")
 _SIMPLE = lazy_pattern(r"[=dDgGhHnNpPxzlF]|[qQlL]\s*\d*")
-# A label ends at a blank, and the next command follows it: `:a w file` writes. A `#` belongs to the label.
+# A label ends at a blank, after which a command may follow: `:a w file` writes. A `#` belongs to the label.
 _LABEL = lazy_pattern(r"[:btT][ \t]*[\w.-]*[ \t]*(?=[;}\n]|\Z)", re.ASCII)
-# Text begins on the line of its command or after `\\` on the next one. On neither, the next line is a command.
+# Text begins on the line of its command, or on the next one after `\\`; otherwise the next line is a command.
 _TEXT = lazy_pattern(r"[aic][ \t]*(?:\\\n|\\?(?=[^\s\\]))(?:[^\n\\]|\\.)*", re.DOTALL)
 _BRACKET = lazy_pattern(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]\n])*\]")
-_ODD_IN_BRACKET = lazy_pattern(r"\\(?![tnrsSwW])")  # `[\t]` ends at the same place however it is read, `[\]]` does not
+_ODD_IN_BRACKET = lazy_pattern(r"\\(?![tnrsSwW])")  # `[\t]` ends at the same place in every sed, `[\]]` does not
 _SUBSTITUTION_FLAGS = lazy_pattern(r"[gpiIm0-9]*")
 
 
 def sed_reads_only(script: str) -> bool:
-    """Return whether every command of the script is known to change and run nothing."""
+    """Return whether every command of the script is known to only read."""
     position, depth = 0, 0
     while position < len(script):
         character = script[position]
@@ -51,7 +51,7 @@ def sed_reads_only(script: str) -> bool:
 
 
 def _command(script: str, position: int) -> int | None:
-    """Return where the command at `position` ends, `None` when it is not one that is known to read."""
+    """Return where the command at `position` ends; `None` if it is not known to only read."""
     at = _addresses(script, position)
     if at is None or at >= len(script):
         return None
@@ -105,9 +105,9 @@ def _substitution(script: str, at: int) -> int | None:
 
 
 def _end_of_delimited(script: str, at: int, parts: int, *, pattern: bool = True) -> int | None:
-    """Return the position after `parts` texts that the character at `at` delimits.
+    """Return the position after `parts` texts delimited by the character at `at`.
 
-    A delimiter or a backslash inside a bracket expression reads differently from one `sed` to the next: `None`.
+    `None` for a delimiter or a backslash inside a bracket expression: versions of `sed` read these differently.
     """
     if at >= len(script) or script[at] in "\\\n;":
         return None
@@ -136,7 +136,7 @@ def _after_bracket(script: str, position: int) -> int | None:
 
 
 def _ends(script: str, position: int) -> bool:
-    """Whether a command may end here: anything else glued to it would be read as something else."""
+    """Whether a command ends here: further characters would change its meaning."""
     at = _blank(script, position)
     return at >= len(script) or script[at] in ";\n}#"
 
@@ -167,14 +167,16 @@ def _judge_sed(words: Sequence[Word]) -> Verdict:
     given = scripts or parsed.operands[:1]
     if opaque := next((script for script in given if not script.literal), None):
         return Verdict(f"the script of `sed` is not literal: {opaque.text}", unreadable=True)
-    # Each `-e` is a line of one script: `-e '/a/{' -e p -e '}'`.
+    # All `-e` together are one script: `-e '/a/{' -e p -e '}'`.
     if not parsed.has("--sandbox") and not sed_reads_only("\n".join(script.text for script in given)):
         return Verdict("the script of `sed` is not known to be read-only")
     return judge_files("sed", files)
 
 
 def _sed_touches(words: Sequence[Word]) -> Iterator[Touch]:
-    parsed = loosely(words, "-nrEsuzi? -e: -f:r -l: --expression: --file:r --in-place? --quiet --silent --line-length:")
+    parsed = parse_leniently(
+        words, "-nrEsuzi? -e: -f:r -l: --expression: --file:r --in-place? --quiet --silent --line-length:"
+    )
     files = parsed.operands if parsed.has("-e", "--expression", "-f", "--file") else parsed.operands[1:]
     for word in [*parsed.read, *files]:
         yield Touch("read", word)
@@ -189,19 +191,19 @@ def _sed_touches(words: Sequence[Word]) -> Iterator[Touch]:
 
 
 def _sed_starts(words: Sequence[Word]) -> Iterator[Started]:
-    """Yield what the command `e` of a script runs."""
+    """Yield the commands that `e` in a script runs."""
     for word in words:
         if word.literal and not sed_reads_only(word.text):
             for hit in re.finditer(r"(?:^|[\s;{}\d$/!,])e[ \t]+([^\n]+)", word.text):
                 yield Started(script=Word(hit[1]))
 
 
-# What runs a program, names files that are not among the words of the command (`ARGV[1] = "x"`), or shows the whole
+# Runs a program, opens files that are not among the words of the command (`ARGV[1] = "x"`), or shows the whole
 # environment.
 _RUNS = lazy_pattern(
     r"\b(?:system|getline|fflush|close|include|load|namespace|ARGV|ARGC|SYMTAB)\b|@|\bENVIRON\b(?!\s*\[\s*0\s*\])"
 )
-# Not even in what seems to be a string: the mark of some strings below, and calls.
+# Refused even in strings: the marks used below, and calls.
 _NEVER = lazy_pattern(r"[\x01\x02]|\bsystem\s*\(|@\s*[A-Za-z_]\w*\s*\(")
 _TOKEN = lazy_pattern(
     r"""
@@ -218,12 +220,12 @@ _PATTERN = lazy_pattern(r"/(?:[^/\\\n\[\"]|\\[^\n\"]|\[\^?\]?[^\]\n\"/\\]*\])*/"
 _BEFORE_A_PATTERN = frozenset("(,{;!~&|\n}=<>?:[*%^")
 _OPENS_OPERAND = frozenset(("print", "printf", "return", "in", "else", "do", "exit"))
 _AFTER_AN_OPERAND = lazy_pattern(r"[A-Za-z0-9_)\]\"]\Z")
-# After these one awk divides and another opens a pattern; so does `)` where it may end the condition of a statement.
+# After these, versions of awk disagree whether `/` divides; also after a `)` that may end a condition.
 _EITHER = frozenset(("length", "next", "nextfile", "break", "continue", "delete", "getline", "case"))
 _CONDITION = lazy_pattern(r"\b(?:if|while|for|switch)\b")
-_CONTINUED = lazy_pattern(r"(,|&&|\|\||\?|:)\s*\n")  # the statement goes on in the next line
-_STREAM = "\x01"  # where strings are out of sight, marks what a user sees: printing there writes no file
-_FILTER = "\x02"  # the same, for a command that only reads what is printed to it
+_CONTINUED = lazy_pattern(r"(,|&&|\|\||\?|:)\s*\n")  # the statement continues on the next line
+_STREAM = "\x01"  # mark for the strings `/dev/stdout` and `/dev/stderr`: printing there writes no file
+_FILTER = "\x02"  # mark for a command that only filters what is printed to it
 _FILTERS = lazy_pattern(
     r'"(?:sort(?: +-(?:[bdfghnrRuVs]+|k ?\d[\d.,bdfghnrV]*|t ?[^\s"\\\'$`;&|<>()*?]))*'
     r'|uniq(?: +-[cdiu]+)?|wc(?: +-[lwcm]+)?|(?:head|tail)(?: +-n ?\d+| +-\d+)?|column +-t)"'
@@ -234,7 +236,7 @@ _PRINT = lazy_pattern(r"\b(?:print|printf)\b([^;}\n]*)")
 
 
 def awk_reads_only(program: str) -> bool:
-    """Return whether the program is known to write to standard output alone."""
+    """Return whether the program is known to write only to standard output."""
     code = None if _NEVER.search(program) else _code(program)
     if code is None or _RUNS.search(code):
         return False
@@ -245,9 +247,9 @@ def awk_reads_only(program: str) -> bool:
 
 
 def _code(program: str) -> str | None:
-    """Return the program with strings and patterns put out of sight; `None` when it reads in two ways."""
+    """Return the program with strings and patterns replaced; `None` if it is ambiguous."""
     code: list[str] = []
-    before = "\n"  # the last thing that is no blank
+    before = "\n"  # the last token that is not a blank
     position = 0
     while position < len(program):
         token = _TOKEN.match(program, position)
@@ -261,7 +263,7 @@ def _code(program: str) -> str | None:
             text = hit.group() if hit else "/"
             code.append(" 0 " if hit else text)
         elif text in ('"', "\\"):
-            return None  # a string that does not end, a line that may go on after blanks or a comment
+            return None  # an unterminated string, or a line continued after blanks or a comment
         elif kind == "string":
             is_stream = text in ('"/dev/stderr"', '"/dev/stdout"')
             code.append(_STREAM if is_stream else _FILTER if _FILTERS.fullmatch(text) else " 0 ")
@@ -278,7 +280,7 @@ def _opens_pattern(before: str) -> bool:
 
 
 def _divides(before: str, program: str, position: int) -> bool:
-    """Whether the slash divides for certain: after an operand, with nothing hidden up to the next one of its line."""
+    """Whether the slash certainly divides: it follows an operand, and no string or comment precedes the next slash."""
     if not _AFTER_AN_OPERAND.search(before) or _opens_pattern(before):
         return False
     between, slash, _ = program[position + 1 :].partition("\n")[0].partition("/")
@@ -289,7 +291,7 @@ def _divides(before: str, program: str, position: int) -> bool:
 
 
 def _redirects(statement: str) -> bool:
-    """Whether a `>` stands outside parentheses, where awk takes it for a redirection."""
+    """Whether a `>` outside parentheses redirects the output of `print`."""
     depth = 0
     for character in statement:
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -9,13 +9,13 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict
 from surehand.shell.programs.record import Call, Form, Program, by_words, refusing
-from surehand.shell.touches import Operands, Touch, loosely
+from surehand.shell.touches import Operands, Touch, parse_leniently
 from surehand.shell.word import Word
 from surehand.shell.wrappers import Started, scripts
 
 
 def _judge_ps(call: Call) -> Verdict:
-    """Judge `ps`, whose `e` without a dash shows the environment of every process."""
+    """Judge `ps`; its BSD option `e`, without a dash, shows the environment of every process."""
     parsed = options.parse(call.words, options.flags(call.program.reads))
     before = ""
     for word in parsed.operands:
@@ -27,13 +27,13 @@ def _judge_ps(call: Call) -> Verdict:
         return Verdict("`ps` may take its options for those without a dash, of which `e` shows the environment")
     if any("env" in word.text.lower() for word in call.words):
         return Verdict("`ps` may show the environment of processes")
-    # The number of a process that is not certain (`ps -p $$`) is one word, and never an option.
+    # An unknown process id (`ps -p $$`) is one word and never an option.
     certain = [Word("0") if word.kind == "opaque" and not word.many else word for word in call.words]
     return call.judge_options(certain)
 
 
 def _reads_as_bsd(parsed: options.Parsed) -> bool:
-    """Whether options that it cannot read with their dash are read without: `ps -auxe`, `ps -et`."""
+    """Whether `ps` may read options with a dash as BSD options: `ps -auxe`, `ps -et`."""
     letters = [
         name[1:] + ("" if value is None or name in ("-o", "-O") else value.text) for name, value in parsed.options
     ]
@@ -45,7 +45,7 @@ _lsof_addresses = refusing(r"@.*[A-Za-z]", "`{name}` looks a host up")
 
 
 def _judge_lsof(call: Call) -> Verdict:
-    """Judge `lsof`; the number of a process that is not certain (`lsof -p $$`) is one word, and never an option."""
+    """Judge `lsof`; an unknown process id (`lsof -p $$`) is one word and never an option."""
     certain = [
         Word("0") if before.text == "-p" and word.text in _PROCESSES and not word.many else word
         for before, word in zip((Word(""), *call.words), call.words, strict=False)
@@ -53,7 +53,7 @@ def _judge_lsof(call: Call) -> Verdict:
     return _lsof_addresses(Call(call.program, call.name, certain))
 
 
-# What a unit is and does; others of its properties hold variables, credentials and command lines.
+# Harmless properties of a unit; others contain variables, credentials and command lines.
 _UNIT_PROPERTIES = options.names(
     """Id Names Description LoadState ActiveState SubState UnitFileState UnitFilePreset FragmentPath DropInPaths Result
     Type Restart NRestarts MainPID ControlPID ExecMainPID ExecMainCode ExecMainStatus ExecMainStartTimestamp
@@ -66,7 +66,7 @@ _SYSTEMCTL_SHOW = "-p: -P: --property: --value --no-pager @text"
 
 
 def _judge_systemctl(call: Call) -> Verdict:
-    """Judge `systemctl show`, which prints the environment of a unit unless it is told what to print."""
+    """Judge `systemctl show`, which prints the environment of a unit unless properties are selected."""
     if [word.text for word in call.words[:1]] != ["show"]:
         return Verdict(f"`{call.name}` is not known to be read-only")
     known = options.flags(_SYSTEMCTL_SHOW)
@@ -132,7 +132,7 @@ _LOCAL_URL = lazy_pattern(r"file:(?://[^/]*)?/", re.IGNORECASE)
 
 
 def _curl_touches(words: Sequence[Word]) -> Iterator[Touch]:
-    parsed = loosely(words, _CURL)
+    parsed = parse_leniently(words, _CURL)
     for word in [*parsed.operands, *parsed.values("--url")]:
         if local := _LOCAL_URL.match(word.text):
             from urllib.parse import unquote
@@ -160,7 +160,7 @@ def _curl_touches(words: Sequence[Word]) -> Iterator[Touch]:
 
 
 def _wget_touches(words: Sequence[Word]) -> Iterator[Touch]:
-    parsed = loosely(words, _WGET)
+    parsed = parse_leniently(words, _WGET)
     out = parsed.values("-O", "--output-document")
     folder = next(iter(parsed.values("-P", "--directory-prefix")), None)
     for word in parsed.operands:
@@ -425,7 +425,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("ftp", touches=Operands("host", "-46Aadefginpv -P:"), asks=("ftp x",)),
     Program("ip", check=by_words(_judge_ip), runs=("ip -br addr", "ip addr show", "ip route get 1.1.1.1"),
             asks=("ip -b f", "ip route get a.test")),
-    # Without -n they look names of hosts up.
+    # Without -n they resolve host names.
     Program("route", forms=(Form("", "-n -e -4 -6 @none", needs=("-n",)),), runs=("route -n",),
             asks=("route", "route -n add default gw x", "route flush")),
     Program("arp", forms=(Form("", "-a -n -e -v @none", needs=("-n",)),), runs=("arp -an",),

@@ -9,7 +9,7 @@ from surehand.core.text import lazy_pattern
 from surehand.shell import options
 from surehand.shell.options import Verdict, names
 from surehand.shell.programs.record import Call, Form, Program, own_options, refusing, without
-from surehand.shell.touches import Operands, Touch, loosely
+from surehand.shell.touches import Operands, Touch, parse_leniently
 from surehand.shell.word import Word
 from surehand.shell.wrappers import scripts
 
@@ -17,7 +17,7 @@ _pager_options = own_options(r"-[A-WYZa-wyz~]*(?:x?\d+(?:,\d+)*|x)?|-p[^$]*")
 
 
 def _judge_pager(call: Call) -> Verdict:
-    """Judge a program that runs a command given as `+!command`, or typed after a pattern's end."""
+    """Judge a pager, which runs commands given as `+!command` or after the end of a `-p` pattern."""
     if any(word.text.startswith("+") or not word.text.isprintable() for word in call.words):
         return Verdict(f"`{call.name} +command` runs a command")
     if any(re.match(r"-[A-Za-z~]*[px][A-Za-z]*", word.text) and "$" in word.text for word in call.words):
@@ -25,21 +25,21 @@ def _judge_pager(call: Call) -> Verdict:
     return _pager_options(call)
 
 
-# Filters that read files which are not among the words (`import "x" as $x;`) or print the environment. A field may
-# have any name: `.include` and `.env` are data.
+# Filters that read other files (`import "x" as $x;`) or print the environment. Fields may have any name: `.include` and
+# `.env` are data.
 _JQ_READS_MORE = r"""(?<![.$\w"])(?:include|import|env|modulemeta|ENV)\b|\$ENV\b"""
-# `yq` needs no blanks around the names of its operators, and no brackets after them.
+# Operators of `yq` need neither blanks around them nor brackets after them.
 _YQ_READS_MORE = lazy_pattern(r"load|env|eval|system|" + _JQ_READS_MORE)
 _YQ_DATA = lazy_pattern(r"""(\.{2,3})|"(?:[^"\\]|\\.)*"|\.[A-Za-z_][\w-]*""")
-_YQ_NO_DATA = lazy_pattern(r"\\\(|#")  # an expression within a text; a remark, in which a quotation mark begins none
+_YQ_NO_DATA = lazy_pattern(r"\\\(|#")  # interpolation; a comment, in which a quote opens no string
 _PLAIN_FILE = lazy_pattern(r"[\w./-]+")
 _YQ_SUBCOMMANDS = names("e ea eval eval-all")
 
 
 def _judge_yq(call: Call) -> Verdict:
-    """Judge both programs of this name: one takes filters of `jq`, the other has expressions of its own.
+    """Judge both programs named `yq`: one takes filters of `jq`, the other its own expressions.
 
-    The latter takes an expression that is the name of a file for that file.
+    The latter reads an expression that is the name of a file as that file.
     """
     words = call.words
     given = words[1:] if words and words[0].literal and words[0].text in _YQ_SUBCOMMANDS else words
@@ -58,7 +58,7 @@ _CHARACTER_SET = lazy_pattern(r"[\w.:+-]*(?://\w*)*", re.ASCII)
 
 
 def _judge_iconv(call: Call) -> Verdict:
-    """Judge `iconv`, which reads a character set with a `/` in its name from a file."""
+    """Judge `iconv`, which loads a character set whose name has a `/` from a file."""
     parsed = options.parse(call.words, options.flags(call.program.reads))
     named = parsed.values("-f", "-t", "--from-code", "--to-code")
     if not all(word.literal and _CHARACTER_SET.fullmatch(word.text) for word in named):
@@ -67,7 +67,7 @@ def _judge_iconv(call: Call) -> Verdict:
 
 
 def _sort_touches(words: Sequence[Word]) -> Iterator[Touch]:
-    parsed = loosely(
+    parsed = parse_leniently(
         words, "-bdfghiMnRrVcCmsuz -k: -t: -S: -T: -o: --key: --field-separator: --output: --files0-from:r"
     )
     for word in [*parsed.operands, *parsed.read]:
