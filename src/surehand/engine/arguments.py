@@ -1,5 +1,4 @@
-"""From raw arguments to checked ones: repair what plainly means one thing, otherwise say everything that is wrong
-and show a sample that is right."""
+"""Validate arguments: repair what has only one possible meaning, otherwise list all faults and show an example."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from surehand.core.tool import Tool
 
 
 def check_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
-    """Return the checked arguments and a receipt of repairs, where any were needed; raise `invalid_args` otherwise."""
+    """Return validated arguments and the repairs made; raise `invalid_args` if they cannot be repaired."""
     given: Any = call.args
-    if type(given) is dict and BROKEN_ARGUMENTS in given:  # a model wrote no JSON
+    if type(given) is dict and BROKEN_ARGUMENTS in given:  # a model wrote invalid JSON
         message = f"the arguments of {tool.name} are not JSON: {str(call.args[BROKEN_ARGUMENTS])[:200]}"
         raise ToolFailure(message, code="invalid_args", hint="Send one JSON object.")
     try:
@@ -29,7 +28,7 @@ def check_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
 
 
 def repair_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
-    """Return checked arguments and a receipt of repairs; raise `invalid_args` with every fault."""
+    """Repair and validate arguments; return them and the repairs made, or raise `invalid_args` with all faults."""
     refused: list[Fault] = []
     try:
         given, renamed = _rename(tool, call.args)
@@ -47,7 +46,7 @@ def repair_arguments(tool: Tool, call: ToolCall) -> tuple[Any, tuple[str, ...]]:
 
 
 def _rename(tool: Tool, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-    """Return arguments under the tool's own names where its class of arguments knows the other ones, and a receipt."""
+    """Rename arguments that the tool knows under other names; return them and the renames made."""
     names: Mapping[str, str] = getattr(tool.args, "synonyms", {})
     values: Mapping[str, Mapping[str, str]] = getattr(tool.args, "value_synonyms", {})
     if not names and not values:
@@ -66,7 +65,7 @@ def _rename(tool: Tool, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
 
 
 def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:
-    """Return the failure that lists every fault with its path, and an example that would do."""
+    """Return the failure that lists all faults with their paths, and valid example arguments."""
     listed = "; ".join(map(str, faults[:20])) + (f"; and {len(faults) - 20} more" if len(faults) > 20 else "")
     example = _example(tool)
     shown = f", for example with {json.dumps(example, ensure_ascii=False)}" if example else "."
@@ -79,17 +78,17 @@ def invalid(tool: Tool, faults: list[Fault]) -> ToolFailure:
 
 
 def _example(tool: Tool) -> Mapping[str, Any] | None:
-    """Return arguments that the tool would take; none rather than wrong ones."""
+    """Return valid example arguments, or None if none are certain to be valid."""
     for example in (*tool.examples[:1], sample(tool.arguments.schema())):
         try:
             tool.arguments.check(example, strict=False)
-        except Exception:  # a schema can ask for anything; an example is only offered where one is sure
+        except Exception:  # a schema may demand anything; an example must be certainly valid
             continue
         return example
     return None
 
 
-# Sample arguments: the smallest that a schema takes, an example for whoever sent wrong ones.
+# -- sample arguments: the smallest that a schema allows ---------------------------------------------------------------
 
 _SAMPLE_DEPTH: Final = 12
 _FORMATS: Final = {
@@ -108,7 +107,7 @@ _FORMATS: Final = {
 
 
 def sample(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the smallest arguments a schema describes: what is required, at its bounds. They may still not do."""
+    """Return the required arguments of a schema, at their bounds. They may still be invalid."""
     made = _sample(schema, schema, 0)
     return cast("dict[str, Any]", made) if isinstance(made, dict) else {}
 
@@ -152,7 +151,7 @@ def _sample(schema: Any, root: Mapping[str, Any], depth: int) -> Any:
 
 
 def _merge_schema(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with its reference and its `allOf` put into it."""
+    """Return a schema with its `$ref` and `allOf` merged into it."""
     told = dict(cast("Mapping[str, Any]", schema)) if isinstance(schema, Mapping) else {}
     for _ in range(_SAMPLE_DEPTH):
         reference = told.pop("$ref", None)
@@ -170,7 +169,7 @@ def _merge_schema(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(told: Mapping[str, Any], *, whole: bool) -> float:
-    """Return 1 where that is within the bounds, otherwise the nearest number that is."""
+    """Return 1, or the nearest number within the bounds."""
     step = told.get("multipleOf") or (1 if whole else None)
     low, high = told.get("minimum", -math.inf), told.get("maximum", math.inf)
     gap = step or 1e-6 * max(1.0, abs(told.get("exclusiveMinimum", 0)), abs(told.get("exclusiveMaximum", 0)))
@@ -190,9 +189,9 @@ def _text(told: Mapping[str, Any]) -> str:
     return text if most is None else text[: int(most)]
 
 
-# Repair of arguments where the intent is plain, with a receipt. Models send a JSON string for a list, a number in
-# quotes, an enum value with a slip in it. What can only mean one thing is mended and reported; everything else stays a
-# fault. A repair never guesses between words: `disallow` is no slip of `allow`.
+# Repair of arguments. Models send a JSON string for a list, a number in quotes, an enum value with a typo. What has
+# only one possible meaning is repaired and reported; everything else stays a fault. A repair never guesses between
+# words: `disallow` is no typo of `allow`.
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -201,19 +200,19 @@ _STEPS_LIMIT: Final = 20_000
 _STEPS_A_CHOICE: Final = 10
 """Cost of comparing two words, in steps."""
 _SHORT: Final = 4
-"""Words shorter than this have too many neighbours."""
+"""Shorter words are similar to too many others to be repaired."""
 _LONG: Final = 8
-"""From this length on, two slips still leave no doubt."""
+"""From this length on, two typos are repaired."""
 _SUBSTITUTION_FROM: Final = 6
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BETWEEN: Final = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W_])|\s+")
-"""Signs between words; one before or after them means something (`-name`, `c++`)."""
+"""Separators between words; at the start or end of a name signs have a meaning (`-name`, `c++`)."""
 _ENDINGS: Final = frozenset("dnry")
-"""Single letters that make another word of one when they are added: `closed`, `shown`, `reader`, `quickly`."""
+"""Letters that, added at the end, make another word: `closed`, `shown`, `reader`, `quickly`."""
 
 
 class _Report:
-    """What was repaired, and which values must not be coerced although a lenient check would."""
+    """The repairs made, and the values that a lenient check would coerce silently."""
 
     __slots__ = ("faults", "notes", "steps")
 
@@ -229,9 +228,9 @@ class _Report:
 
 
 def repair(value: Mapping[str, Any], schema: Schema) -> tuple[dict[str, Any], list[str], list[Fault]]:
-    """Return the arguments with plain slips mended, a sentence for each mend, and what must not be converted silently.
+    """Return the repaired arguments, a sentence per repair, and faults.
 
-    The faults are those that a lenient check would take without a word (`true` for a number).
+    The faults are values that a lenient check would coerce silently (`true` for a number).
     """
     report = _Report()
     mended = _mend(dict(value), schema, schema, (), report)
@@ -275,7 +274,7 @@ def _mend(value: Any, schema: Any, root: Schema, path: tuple[str | int, ...], re
 
 
 def _must_refuse(value: Any, wanted: str) -> bool:
-    """True if a lenient check would silently coerce this value."""
+    """Whether a lenient check would silently coerce this value."""
     if isinstance(value, bool):
         return wanted in ("integer", "number", "string", "null")
     return wanted in ("integer", "number", "boolean") and isinstance(value, str | int | float)
@@ -323,7 +322,7 @@ def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], repo
         return value
     named = [choice for choice in choices if isinstance(choice, str)]
     spelt = [choice for choice in named if _fold_word(choice) == _fold_word(value)]
-    # What may be the beginning of another choice is no plain slip of this one.
+    # A prefix of another choice may be meant as that one.
     near = spelt or [each for each in named if is_typo(value, each) or _fold_word(each).startswith(_fold_word(value))]
     if len(near) != 1 or not (spelt or is_typo(value, near[0])):
         return value
@@ -332,7 +331,7 @@ def _mend_enum(value: Any, choices: list[Any], path: tuple[str | int, ...], repo
 
 
 def _fold_word(word: str) -> str:
-    """Return a name without what only its spelling adds: capitals, and the signs between its words."""
+    """Return a name in lower case, without separators between its words."""
     return "".join(words_of(word))
 
 
@@ -415,7 +414,7 @@ _TRUTH: Final = {
 
 
 def _convert_to(value: Any, wanted: str, schema: Schema) -> Any:
-    """Return `value` as the wanted type where only one reading is possible, otherwise _NOTHING."""
+    """Convert a value to the wanted type if that is unambiguous; otherwise return _NOTHING."""
     if isinstance(value, str):
         text = value.strip()
         if wanted == "integer" and _INTEGER.fullmatch(text):
@@ -436,26 +435,26 @@ def _convert_to(value: Any, wanted: str, schema: Schema) -> Any:
         return int(value)
     items = schema.get("items")
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        return _NOTHING  # meant as JSON, and broken
+        return _NOTHING  # looks like JSON, but is invalid
     if wanted == "array" and isinstance(items, Mapping) and isinstance(value, str | int | float | dict):
         return [value] if _fits(value, cast("Schema", items)) and "type" in items else _NOTHING
     return _NOTHING
 
 
-# -- slips: is one word a typo of another? -----------------------------------------------------------------------------
+# -- typos: is one word a misspelling of another? ----------------------------------------------------------------------
 
-# Only where no other meaning is near: a repaired word is acted upon unasked. A letter too many, one missing, two
-# swapped, one wrong inside a long word: that is a slip. A prefix or an ending more or less is another word
-# (`uninstall`, `undone`, `disabled`), and so is another beginning (`increase` and `decrease`).
+# Strict, since a repaired word is acted upon without a question. A letter added, missing, swapped with the next, or
+# wrong inside a long word is a typo. Words that differ in a prefix or an ending are different words (`uninstall`,
+# `undone`, `disabled`), and so are those with another beginning (`increase` and `decrease`).
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a name in lower case: `maxTokens`, `max-tokens` and `MAX_TOKENS` are the same two."""
+    """Return the words of a name in lower case: two of `maxTokens`, `max-tokens` and `MAX_TOKENS`."""
     return [word for word in _BETWEEN.split(_HUMP.sub(" ", text).casefold()) if word]
 
 
 def is_typo(given: str, meant: str) -> bool:
-    """Say whether `given` can only be a slip of `meant`: word by word, and as many words."""
+    """Whether `given` can only be a misspelling of `meant`, compared word by word."""
     pairs = (words_of(given), words_of(meant))
     if len(pairs[0]) != len(pairs[1]) or not pairs[0]:
         return False
@@ -480,7 +479,7 @@ def _is_slip(given: str, meant: str) -> bool:
 
 
 def _is_slip_at_the_end(shorter: str, longer: str, *, cut_short: bool) -> bool:
-    """Say whether the last letter is a plural, a key struck twice, or one that was forgotten."""
+    """Whether the words differ in a final letter that is a plural, doubled, or missing."""
     rest = longer[len(shorter) :]
     if len(rest) != 1:
         return False
@@ -488,7 +487,7 @@ def _is_slip_at_the_end(shorter: str, longer: str, *, cut_short: bool) -> bool:
 
 
 def _edits(given: str, meant: str) -> tuple[int, int, int]:
-    """Return the fewest letters inserted or missing, wrong, and swapped with their neighbours, that tell two apart."""
+    """Return the edit distance as letters inserted or missing, letters wrong, and neighbours swapped."""
     rows: list[list[tuple[int, int, int]]] = [[(column, 0, 0) for column in range(len(meant) + 1)]]
     for row in range(1, len(given) + 1):
         rows.append([(row, 0, 0)])

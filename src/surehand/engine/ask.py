@@ -1,4 +1,4 @@
-"""Permission for one call: pass its facts to the policy, and its question, if there is one, to an approver.
+"""Ask permission for a call: pass its facts to the policy, and its question, if there is one, to an approver.
 
 An answer holds for exactly what was shown: tool, version, arguments and directory, by digest. If a dry run was shown,
 that dry run is applied.
@@ -394,7 +394,7 @@ def _when_shown(tool: Tool, args: Any, ctx: ToolContext) -> ShowPreview:
     return shown(args, ctx) if callable(shown) else shown
 
 
-# -- dry runs made for a question ------------------------------------------------------------------------------------
+# -- dry runs made for a question --------------------------------------------------------------------------------------
 
 
 @frozen
@@ -459,7 +459,7 @@ def emit_dry_run(kind: EventKind, tool: Tool, ctx: ToolContext, dry_run: DryRun,
     ctx.session.emit(kind, tool=tool.name, call_id=ctx.served.id, dry_run=dry_run.id, **data)
 
 
-# -- `check_permission` of a tool: may make the policy's decision stricter, never laxer ------------------------------
+# -- `check_permission` of a tool: may make the policy's decision stricter, never laxer --------------------------------
 
 
 async def narrow(

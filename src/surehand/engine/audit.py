@@ -106,7 +106,7 @@ class Audit:
         where = getattr(problem, "filename", None) or self.folder
         self.problem = f"{where}: {getattr(problem, 'strerror', None) or problem}"
 
-    # -- when records are written --------------------------------------------------------------------------------
+    # -- when records are written --------------------------------------------------------------------------------------
 
     def intend(self, call: ToolCall, tool: str, session_id: str, decision: Decision, args: Any = None) -> None:
         """Record that a call with effects is about to run; raise ToolFailure where that fails: then it must not.
@@ -250,7 +250,7 @@ class Audit:
             record["approval"] = approval
         return record
 
-    # -- the chain -----------------------------------------------------------------------------------------------
+    # -- the chain -----------------------------------------------------------------------------------------------------
 
     def append(self, *records: dict[str, Any]) -> None:
         """Append records to the chain, all or none, under one lock and in one write. Does nothing once closed."""

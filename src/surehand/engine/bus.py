@@ -91,7 +91,7 @@ class Bus:
                 _log.exception("a listener failed on %s", event.kind)
 
 
-# -- sinks: functions of a program that get events, each in its own thread -------------------------------------------
+# -- sinks: functions of a program that get events, each in its own thread ---------------------------------------------
 
 Sink = Callable[[Event], object]
 WAITING_LIMIT: Final = 10_000

@@ -1,10 +1,9 @@
-"""The cache: results of read-only calls, used again within a session, and by its next process, while
-nothing they depend on has changed.
+"""The result cache: reuses results of read-only calls in a session and its next process, while they are valid.
 
-What a call depends on is said by the tool (`depends_on`), or follows from its effects when it reads nothing but
-plain files: then the status of those files stands for their content. A tool that is `pure` depends on its arguments
-alone. Anything else is never kept: a clock, a web
-page or a search over a tree may answer differently each time. Permission is judged before the cache is looked at.
+What a result depends on is stated by the tool (`depends_on`), or follows from its effects if it only reads regular
+files: then their status (size, times, inode) stands for their content. A `pure` tool depends on its arguments alone.
+Nothing else is cached: a clock, a web page or a search of a tree may differ each time. The cache is consulted after
+the call was judged.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = 500
 SIZE_LIMIT: Final = 16 * 1024 * 1024
-"""Characters of output kept."""
+"""Characters of output cached in all."""
 AGE_LIMIT_S: Final = 600.0
 
 
@@ -43,11 +42,11 @@ class _Entry:
     size: int
     at: float
     code: str
-    """A fingerprint of the tool's own code; empty where there is none, so that no later process relies on it."""
+    """A fingerprint of the tool's code; empty if there is none: then the result is not saved for later processes."""
 
 
 class ResultCache:
-    """The results one session may use again: bounded in number, size and age; the least used go first."""
+    """The cached results of a session: limited in number, size and age; the least recently used go first."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class ResultCache:
         return len(self._entries)
 
     def get(self, key: Hashable, dependency: Hashable) -> ToolResult | None:
-        """Return the kept result when it still holds; one that does not is dropped."""
+        """Return a cached result if it is still valid; drop it otherwise."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -77,7 +76,7 @@ class ResultCache:
         return entry.result
 
     def put(self, key: Hashable, dependency: Hashable, result: ToolResult, code: str = "") -> None:
-        """Keep a result; what is too large for the whole cache is not kept."""
+        """Cache a result, unless it is larger than the whole cache may be."""
         entries, size_limit, _ = self._limits
         size = len(result.output) + sum(len(getattr(block, "data", "")) for block in result.content)
         if size > size_limit // 4:
@@ -90,7 +89,7 @@ class ResultCache:
             self._drop(next(iter(self._entries)))
 
     def save(self, path: str) -> None:
-        """Save the results a later process may rely on, as far as JSON can represent them."""
+        """Save the results that a later process may use and JSON can represent."""
         rows: list[str] = []
         for key, entry in self._entries.items():
             row = {"key": key, "dependency": entry.dependency, "code": entry.code, "at": entry.at}
@@ -100,10 +99,10 @@ class ResultCache:
                 continue
             if entry.code and _tuples(json.loads(text)["dependency"]) == entry.dependency:
                 rows.append(text + "\n")
-        write_private(path, "".join(rows), flush=False)  # what a power cut takes is computed again
+        write_private(path, "".join(rows), flush=False)  # a loss by a power cut is harmless
 
     def load(self, path: str) -> None:
-        """Take up what an earlier process wrote; what cannot be read is not there."""
+        """Load the results an earlier process saved; skip what cannot be read."""
         try:
             with open(path, encoding="utf-8") as file:
                 rows: list[Any] = [json.loads(line) for line in file]
@@ -120,7 +119,7 @@ class ResultCache:
                 continue
 
     def clear(self) -> None:
-        """Forget every result."""
+        """Drop all results."""
         self._entries.clear()
         self._size = 0
 
@@ -129,7 +128,7 @@ class ResultCache:
 
 
 class _Stored(ResultCache):
-    """The cache of one session; one that continues in later processes begins with what the last one left."""
+    """The cache of one session; that of a named session is saved for later processes."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -139,7 +138,7 @@ class _Stored(ResultCache):
             self.load(self._path)
 
     async def close(self) -> None:
-        """Leave the results for the next process; where that fails it works them out again."""
+        """Save the results for the next process, if possible."""
         if self._path is not None:
             with suppress(OSError):
                 await asyncio.to_thread(self.save, self._path)
@@ -149,12 +148,12 @@ CACHE: Final = Kept[_Stored]("result_cache", make=_Stored, close=_Stored.close)
 
 
 class Caching:
-    """The layer that looks into the session's cache before a call runs."""
+    """Middleware that looks up a call in the session's cache before it runs."""
 
     def __init__(self, count: Callable[[str, bool], None], wanted: Callable[[str], bool] = lambda tool: True) -> None:
         self._count = count
         self._wanted = wanted
-        """Whether results of a tool are kept at the moment; tuning may change its mind."""
+        """Whether results of a tool are cached at the moment; tuning may change this."""
 
     async def __call__(self, prepared: Prepared, proceed: Proceed) -> ToolResult:
         tool = prepared.tool
@@ -169,7 +168,7 @@ class Caching:
         if found is not None:
             return found.with_meta(cached=True)
         result = await proceed(prepared)
-        # Looked at again: what changed while the call ran must not be taken for what it saw.
+        # Signed again after the call: a change while it ran must not count as seen.
         if result.ok and result.undo is None and self._dependency(prepared) == dependency:
             cache.put(key, dependency, result, code)
         return result
@@ -192,24 +191,24 @@ class Caching:
 
 
 def cacheable(tool: Tool) -> bool:
-    """Return whether results of this tool can ever be used again."""
+    """Whether results of this tool can be cached at all."""
     return tool.pure or (tool.read_only is not False and (tool.depends_on is not None or tool.effects is not None))
 
 
 def _sign(path: str) -> tuple[int, ...] | None:
-    """Return what changes whenever a plain file is written; None for anything else and for one written just now."""
+    """Return the status of a regular file; None for other files, and for one written just now."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    # A status this young proves nothing: a second write in the same tick would look the same.
+    # A second write within the same tick of the clock would leave the same status.
     if not stat.S_ISREG(found.st_mode) or time.time_ns() - found.st_ctime_ns < SETTLED_NS:
         return None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _code(tool: Tool) -> str:
-    """Return what changes when the file a tool is written in does; empty where no file can be named."""
+    """Return the status of the file that defines a tool; empty if there is no such file."""
     module = sys.modules.get(getattr(getattr(tool, "function", tool.run), "__module__", ""))
     try:
         found = os.stat(getattr(module, "__file__", None) or "")
@@ -219,7 +218,7 @@ def _code(tool: Tool) -> str:
 
 
 def _tuples(value: Any) -> Any:
-    """Return what JSON made lists of as the tuples it was."""
+    """Convert lists back to the tuples they were before JSON."""
     return tuple(_tuples(each) for each in cast("list[Any]", value)) if isinstance(value, list) else value
 
 

@@ -1,9 +1,9 @@
-"""A session's channel: processes of the same user follow its events and send requests.
+"""A session's channel: other processes of the same user follow its events and send requests.
 
-Nothing is listened to, and nothing made, while nobody follows. With a follower an event costs the call one append; the
-serving thread describes it, masked and short, and sends it with those of the same instant. A follower that does not
-read loses lines, never time of a call, and gets their number. docs/events.md describes the protocol. Calls of the past
-are read from the audits of all workspaces, in the form of the channel's events (`read_recorded_calls`).
+Without a follower the channel subscribes to no events. With one, an event costs the call one append; the serving thread
+describes it, masked and shortened, and sends it with others in a batch. A follower that does not read loses events, and
+is told how many; it never delays a call. docs/events.md describes the protocol. Earlier calls are read from the audit
+logs of all workspaces, in the form of the channel's events (`read_recorded_calls`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 
 BATCH_S: Final = 0.02
-"""Events of this long go out together: waking the thread for each would cost the calls more than sending does."""
+"""Events are sent in batches this long (s) apart: waking the thread for each costs more than sending it."""
 PENDING_LIMIT: Final = 10_000
 ARGS_LIMIT: Final = 300
 TEXT_LIMIT: Final = 300
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, default=str)
 _UNSENT: Final = frozenset({"subagent_event"})
-"""Events of sub-agents are sent as themselves."""
+"""Not sent: the events of sub-agents, which it wraps, are sent themselves."""
 
 
 class Channel:
-    """Where other processes reach one running session."""
+    """The socket of one running session, for other processes."""
 
     def __init__(self, session: Session, bus: Bus, unanswered: Callable[[], None] = lambda: None) -> None:
-        """Open the channel; `unanswered` is called when the last one leaves who answers questions."""
+        """Open the channel; `unanswered` is called when the last follower that answers questions disconnects."""
         self._session = session
         self._unanswered = unanswered
         self._answering: set[Connection] = set()
@@ -66,7 +66,7 @@ class Channel:
         self._sequence = 0
         local_rpc.clear_stale()
         self._server = LocalServer(f"{os.getpid()}-{session.id[-40:]}", self._on_request, self._leave)
-        # A follower of all sessions learns of this one before its first call, however short it lives.
+        # Announced before the first call, so that followers of all sessions learn even of a short one.
         if waiting := local_rpc.follower_sockets():
             announced = asyncio.run_coroutine_threadsafe(self._announce(waiting), self._server.loop)
             with contextlib.suppress(TimeoutError, OSError):
@@ -96,7 +96,7 @@ class Channel:
                 self._follow(connection, answers=local_rpc.is_answering(name))
 
     def _on_request(self, peer: Connection, request: dict[str, Any]) -> None:
-        """Answer a request, or begin to send events."""
+        """Reply to a request, or start sending events."""
         version, want = request.get("v", PROTOCOL), str(request.get("want"))
         if not isinstance(version, int) or version > PROTOCOL:
             return peer.answer({"error": f"version {version} is not spoken here", "hint": f"Speak {PROTOCOL}."})
@@ -108,7 +108,7 @@ class Channel:
             found = self._calls.describe(str(request.get("id")))
             return peer.answer(found or {"error": "that call is no longer kept", "hint": ""})
         if (handler := self._session.requests.get(want)) is None:
-            if want == "board":  # a session without tasks has not even made its board
+            if want == "board":  # a session without tasks has no board yet
                 return peer.answer(self._facts() | {"tasks": []})
             return peer.answer({"error": f"there is no request {want!r}", "hint": "`surehand help events` lists them."})
         wait_s = request.get("wait_s", ANSWER_S)
@@ -133,7 +133,7 @@ class Channel:
             self._answering.add(peer)
         if peer in self._followers:
             return
-        # Before the greeting: what happens once that is read must not be missed. Lines go out in this thread, after it.
+        # Before the greeting, so that no event after it is missed. This thread sends both, the greeting first.
         if self._unsubscribe is None:
             self._unsubscribe = self._bus.subscribe(self._on_event)
         hello = {"kind": "hello", "v": PROTOCOL, "at": time.time(), "seq": self._sequence}
@@ -154,7 +154,7 @@ class Channel:
             self._calls.clear()
 
     def _flush(self) -> None:
-        self._waking = False  # from here on a new event wakes the thread again
+        self._waking = False  # the next event wakes the thread again
         waiting = [self._pending.popleft() for _ in range(len(self._pending))]
         with self._counting:
             overflow, self._overflow = self._overflow, 0
@@ -179,7 +179,7 @@ class Channel:
             follower.lost = 0
         follower.send(line)
 
-    # -- in whichever thread an event happens --------------------------------------------------------------------------
+    # -- in the thread that emits an event -----------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
         if event.kind in _UNSENT:
@@ -198,7 +198,7 @@ class Channel:
 
 
 def _coalesce(events: list[Event]) -> list[Event]:
-    """Leave out progress that newer progress of the same call replaces."""
+    """Drop progress events followed by newer ones of the same call."""
     latest = {event.call_id: event for event in events if event.kind == "call_progress"}
     return [event for event in events if event.kind != "call_progress" or latest[event.call_id] is event]
 
@@ -207,7 +207,7 @@ def _coalesce(events: list[Event]) -> list[Event]:
 
 
 def describe_event(event: Event) -> dict[str, Any]:
-    """Return an event as it leaves the process: flat, short, secrets masked."""
+    """Return an event as it is sent: flat, truncated, secrets masked."""
     known = {
         "kind": event.kind,
         "at": round(event.at, 6),
@@ -296,24 +296,24 @@ _DESCRIBED: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] =
 }
 
 
-# The latest calls of a session that somebody follows, kept whole for a moment: a follower may ask for one.
+# -- the latest calls of a followed session, in full, as followers may ask for one -------------------------------------
 
 CALLS_LIMIT: Final = 300
 WEIGHT_LIMIT: Final = 16_000_000
-"""About how many characters of results are kept."""
+"""Approximate limit of characters kept, in all results."""
 WHOLE_TEXT_LIMIT: Final = 200_000
 IMAGE_LIMIT: Final = 4_000_000
 
 
 class RecentCalls:
-    """Running calls and the latest finished ones, by id; the oldest are dropped."""
+    """Running calls and the latest finished ones, by id."""
 
     def __init__(self) -> None:
         self._events: OrderedDict[str, tuple[Event, int]] = OrderedDict()
         self._weight = 0
 
     def add(self, event: Event) -> None:
-        """Keep a call that began or ended."""
+        """Keep a call that started or finished; drop the oldest over the limit."""
         if event.kind not in ("call_started", "call_finished"):
             return
         self._forget(event.call_id)
@@ -328,18 +328,18 @@ class RecentCalls:
             self._weight -= known[1]
 
     def clear(self) -> None:
-        """Forget all of them: nobody follows any more."""
+        """Drop all calls, when the last follower has disconnected."""
         self._events.clear()
         self._weight = 0
 
     def describe(self, call_id: str) -> dict[str, Any] | None:
-        """Return everything that is known of a call, secrets masked; None for one that is not kept."""
+        """Return a call in full, secrets masked; None if it is not kept."""
         known = self._events.get(call_id)
         return None if known is None else describe_whole(known[0])
 
 
 def describe_whole(event: Event) -> dict[str, Any]:
-    """Return a call with its whole arguments, result and verdict, secrets masked and each text truncated."""
+    """Return a call with all its arguments, result and verdict; secrets masked, texts truncated."""
     call = cast("ToolCall", event.data["call"])
     told: dict[str, Any] = {
         "call_id": event.call_id,
@@ -387,7 +387,7 @@ def _weigh(event: Event) -> int:
 
 
 def _program(argv: list[str]) -> str:
-    """Return what runs here as people say it: the program and its first word, without options and their values."""
+    """Return this process's program and first argument, as people name it, without options."""
     name = os.path.basename(argv[0])
     if name == "__main__.py":  # python -m PACKAGE
         name = os.path.basename(os.path.dirname(argv[0]))
@@ -403,7 +403,7 @@ _KEPT: Final = ("ms", "source", "parent", "ok", "error", "verdict", "rules", "wh
 
 
 def read_recorded_calls(since: float, warn: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """Yield the calls that the audits of all workspaces hold since then, oldest first; `warn` of those unreadable."""
+    """Yield the calls in the audit logs of all workspaces since a time, oldest first; `warn` of unreadable logs."""
     every = os.path.join(locations.home(), "workspaces")
     folders = sorted(entry.path for entry in os.scandir(every)) if os.path.isdir(every) else []
     yield from merge(*(_calls_of(each, since, warn) for each in folders), key=lambda event: event["at"])
@@ -427,13 +427,13 @@ def _calls_of(state_dir: str, since: float, warn: Callable[[str], None]) -> Iter
 
 
 def find_recorded_call(call_id: str) -> dict[str, Any] | None:
-    """Return what the audits hold of one call: its arguments, its verdict, who approved; None for one they lack."""
+    """Return a call as the audit logs have it (arguments, verdict, approver); None if it is in none of them."""
     if not call_id:
         return None
     every = os.path.join(locations.home(), "workspaces")
     for entry in os.scandir(every) if os.path.isdir(every) else ():
         found = (line for _, _, line in lines(os.path.join(entry.path, "audit")) if call_id in line)
-        for record in map(_parse_record, found):  # to look for the id first is far cheaper than to parse every line
+        for record in map(_parse_record, found):  # searching for the id first is far cheaper than parsing every line
             if record.get("kind") == "call" and record.get("call") == call_id:
                 return record
     return None

@@ -1,7 +1,7 @@
-"""What would be decided about a call, found out without running anything: `policy check`, `policy replay`.
+"""Checking what would be decided about a call, without running it: for `policy check` and `policy replay`.
 
-Arguments are read as the executor reads them, the tool states its effects, the policy judges them. No precondition is
-looked at, no network is used, nobody is asked.
+Arguments are validated as by the executor, the tool states its effects, the policy judges them. Preconditions are not
+checked, the network is not used, nobody is asked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MODES: dict[str, Mode] = {
     "bypass": "bypass",
     "bypassPermissions": "bypass",
 }
-"""The modes, with the spellings other systems use."""
+"""Modes by name, including the names other systems use."""
 
 
 class Tools(Protocol):
-    """Whatever finds a tool by name or alias."""
+    """Finds a tool by name or alias."""
 
     def get(self, name: str) -> Tool | None:
         """Return a tool by its name."""
@@ -49,7 +49,7 @@ class Tools(Protocol):
 
 
 class Checker:
-    """Judges calls against a policy, over one session that runs nothing."""
+    """Judges calls by a policy, for a session that runs nothing."""
 
     def __init__(self, policy: Policy, session: Session, tools: Tools) -> None:
         self.policy = policy
@@ -67,13 +67,13 @@ class Checker:
             return _answer("error", failure.message, hint=failure.hint)
         except SurehandError as problem:
             return _answer("error", str(problem))
-        except Exception as problem:  # a tool that cannot state its effects must not end a batch, and permits nothing
+        except Exception as problem:  # a tool that cannot state its effects must not end the batch; it is not permitted
             return _answer("error", f"{name} failed to say what it would do: {type(problem).__name__}: {problem}")
         shown = decision.to_dict()
         return {**shown, "commands": _commands(decision.judged)}
 
     def decide(self, name: str, args: Any, mode: str | None = None) -> Decision:
-        """Return the decision on one call; raise ToolFailure when it is no call at all."""
+        """Return the decision on one call; raise ToolFailure if the tool is unknown or the arguments are invalid."""
         chosen = MODES.get(mode) if mode is not None else self.session.mode
         if chosen is None:
             raise ToolFailure(f"there is no mode {mode!r}", code="invalid_args", hint=f"Modes: {', '.join(MODES)}.")
@@ -95,7 +95,7 @@ class Checker:
         return ctx, check_arguments(tool, call)[0]
 
     def _remote(self, name: str) -> Request:
-        """Return the facts of a call to a server's tool that is not connected here: its name is all there is."""
+        """Return the facts of a call to a tool of an MCP server that is not connected: only its name is known."""
         found = split_full_name(name)
         if found is None:
             raise unknown_tool(name, self.tools)

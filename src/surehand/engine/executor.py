@@ -307,7 +307,7 @@ class Executor:
         for tool in [tool for tool, (_, slot) in self._runs.items() if not slot.running and not slot.waiting]:
             self.forget(tool)
 
-    # -- the steps -----------------------------------------------------------------------------------------------
+    # -- the steps -----------------------------------------------------------------------------------------------------
 
     async def _find_tool(self, call: ToolCall, view: View) -> Tool:
         """Import a tool's module in a thread, so that the loop goes on; or connect to the MCP server that has it."""

@@ -1,9 +1,9 @@
-"""Extensions: named, versioned, ordered. They see tools come and go and calls begin and end, and may change both.
+"""Extensions: named, versioned, ordered hooks on tools being registered and on calls, which may change both.
 
-An extension overrides what it needs. `before` runs ahead of every check, so arguments it changed are validated and
-judged like any others. `around` holds the call itself, once it may run. `after` sees the result and may replace it.
-One that raises or hangs is reported and skipped; one marked `required` fails the call instead. Calls an extension
-makes itself do not pass through it again.
+An extension overrides what it needs. `before` runs ahead of validation and judgement, so that arguments it changed are
+checked like any others. `around` wraps a permitted call. `after` may replace the result. An extension that raises or
+hangs is reported and skipped; if it is `required`, the call fails. Calls made by an extension do not pass through it
+again.
 """
 
 from __future__ import annotations
@@ -30,59 +30,59 @@ _inside: ContextVar[frozenset[str]] = ContextVar("extensions_inside", default=fr
 
 
 class Cards(Protocol):
-    """Which tools there are; the registry is one."""
+    """The tools there are (`registry.registry.Registry`)."""
 
     def __iter__(self) -> Iterator[str]: ...
     def card(self, name: str) -> Tool | ToolInfo | None:
-        """Return a tool, or what is known of it before it is loaded."""
+        """Return a tool, or its info if it is not imported yet."""
         ...
 
 
 class Extension:
-    """Override what you need; everything else costs nothing."""
+    """Base class of extensions; hooks that are not overridden cost nothing."""
 
     name: str = ""
     version: str = "1.0.0"
     description: str = ""
     priority: int = 0
-    """Higher is further outside: first to see a call, last to see its result."""
+    """Extensions with a higher one see calls earlier and results later."""
     required: bool = False
-    """Whether a call fails when this extension does."""
+    """Whether a call fails if this extension does."""
     tools: tuple[str, ...] = ("*",)
     """Names, aliases or globs of the tools it applies to."""
     timeout_s: float = HOOK_TIMEOUT_S
 
     def applies_to(self, tool: Tool | ToolInfo) -> bool:
-        """Say whether this extension is for a tool; by `tools` unless overridden."""
+        """Whether this extension applies to a tool; by `tools` unless overridden."""
         return any(fnmatchcase(name, glob) for glob in self.tools for name in (tool.name, *tool.aliases))
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take this extension's own settings; raise ValueError for what is wrong with them."""
+        """Take the settings of this extension; raise ValueError if they are invalid."""
 
     def extend(self, tool: Tool) -> Tool:
-        """Return the tool as it should be from now on, or the same one."""
+        """Return a changed tool to use instead, or the same one."""
         return tool
 
     def on_register(self, tool: Tool | ToolInfo) -> None:
-        """A tool came."""
+        """Called when a tool is registered."""
 
     def on_unregister(self, tool: Tool | ToolInfo) -> None:
-        """A tool went."""
+        """Called when a tool is unregistered."""
 
     async def before(self, tool: Tool, call: ToolCall) -> Mapping[str, Any] | None:
-        """A call begins: return other arguments to change them, raise ToolFailure to veto it."""
+        """Called before a call is checked: return changed arguments, or raise ToolFailure to veto the call."""
 
     async def around(self, tool: Tool, call: ToolCall, proceed: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-        """Hold the call that is about to run: `await proceed()` runs it, once."""
+        """Wrap a call that is about to run: `await proceed()` runs it, once."""
         return await proceed()
 
     async def after(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult | None:
-        """A call ended: return another result to change it."""
+        """Called after a call: return another result to replace it."""
 
 
 @frozen
 class _Hooks:
-    """The extensions of one tool, outermost first, by what they override."""
+    """The extensions of one tool, outermost first, by the hook they override."""
 
     before: tuple[Extension, ...] = ()
     around: tuple[Extension, ...] = ()
@@ -101,15 +101,15 @@ class Extensions:
         self._hooks: dict[str, _Hooks] = {}
         self._extended: dict[Tool, Tool] = {}
         self.active = False
-        """Whether there is any; the path of a call asks only this."""
+        """Whether there are any; calls are spared everything else if not."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when the middleware composed for tools is out of date."""
+        """Called when composed pipelines are out of date."""
         self._unsubscribe: Callable[[], None] = lambda: None
 
-    # Who is there ----------------------------------------------------------------------------------------------------
+    # Registration ----------------------------------------------------------------------------------------------------
 
     def register(self, extension: Extension, config: Mapping[str, Any] | None = None) -> None:
-        """Add an extension; its name must be new. `on_register` is called for the tools already registered."""
+        """Add an extension with a new name. `on_register` is also called for tools registered before."""
         if not extension.name:
             raise SurehandError(f"an extension needs a name ({type(extension).__name__} has none)")
         if any(each.name == extension.name for each in self._all):
@@ -119,7 +119,7 @@ class Extensions:
         except ValueError as problem:
             raise SurehandError(f"extension {extension.name}: {problem}") from problem
         if not self._all:
-            self._look_around()
+            self._follow_registry()
         self._all.append(extension)
         self._all.sort(key=lambda each: -each.priority)
         self._renew()
@@ -129,7 +129,7 @@ class Extensions:
             self._run_hook(extension, "on_register", card)
 
     def unregister(self, name: str) -> None:
-        """Take an extension out; calls under way finish with it."""
+        """Remove an extension; calls in progress finish with it."""
         remaining = [each for each in self._all if each.name != name]
         if len(remaining) == len(self._all):
             raise SurehandError(f"there is no extension named {name!r}")
@@ -143,7 +143,7 @@ class Extensions:
     # On the path of a call -------------------------------------------------------------------------------------------
 
     def extend_tool(self, tool: Tool) -> Tool:
-        """Return the tool as its extensions want it, worked out once."""
+        """Return the tool as changed by its extensions; cached."""
         found = self._extended.get(tool)
         if found is None:
             if len(self._extended) > 20_000:
@@ -156,7 +156,7 @@ class Extensions:
         return found
 
     async def begin(self, tool: Tool, call: ToolCall) -> ToolCall:
-        """Let extensions see a call before it is checked; they may change its arguments or veto it."""
+        """Call the `before` hooks, which may change a call's arguments or veto it."""
         for extension in self._hooks_of(tool).before:
             changed = await self._call_hook(extension, tool, extension.before, tool, call)
             if changed is not None:
@@ -164,20 +164,20 @@ class Extensions:
         return call
 
     async def end(self, tool: Tool, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Let extensions see a result, innermost first; they may replace it."""
+        """Call the `after` hooks, innermost first, which may replace the result."""
         for extension in reversed(self._hooks_of(tool).after):
             changed = await self._call_hook(extension, tool, extension.after, tool, call, result)
             result = result if changed is None else changed
         return result
 
     def layers(self, tool: Tool) -> list[Middleware]:
-        """Return the layers of extensions that hold a call of this tool, outermost first."""
+        """Return the middleware of the `around` hooks of a tool, outermost first."""
         return [self._layer(extension) for extension in self._hooks_of(tool).around]
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
-        """Learn which tools there are, and listen for those that come and go; done for the first extension."""
+    def _follow_registry(self) -> None:
+        """Collect the registered tools and listen for changes; done for the first extension."""
         if self._tools is not None:
             self._cards = {name: card for name in self._tools if (card := self._tools.card(name)) is not None}
             self._unsubscribe()
@@ -212,12 +212,12 @@ class Extensions:
                 return await proceed(prepared)
             token = _inside.set(_inside.get() | {extension.name})
             limit = asyncio.timeout(extension.timeout_s)
-            held = _Held(prepared, proceed, limit, extension.timeout_s)
+            held = _Proceed(prepared, proceed, limit, extension.timeout_s)
             try:
                 async with limit:
                     result = await extension.around(prepared.tool, prepared.call, held)
             except Exception as problem:
-                # The call's own failure, passed through, or a veto.
+                # The failure of the call itself, or a veto.
                 if problem is held.problem or isinstance(problem, ToolFailure):
                     raise
                 self._report_failure(extension, prepared.tool, problem)
@@ -232,14 +232,14 @@ class Extensions:
     async def _call_hook(
         self, extension: Extension, tool: Tool, hook: Callable[..., Awaitable[T]], *told: Any
     ) -> T | None:
-        """Call a hook under its time limit, unless the call comes from that very extension."""
+        """Call a hook under its time limit, unless the call was made by that extension."""
         if extension.name in _inside.get():
             return None
         token = _inside.set(_inside.get() | {extension.name})
         try:
             async with asyncio.timeout(extension.timeout_s):
                 return await hook(*told)
-        except ToolFailure:  # a veto is meant
+        except ToolFailure:  # a veto
             raise
         except TimeoutError as problem:
             self._report_failure(
@@ -278,7 +278,7 @@ class Extensions:
             return
         try:
             getattr(extension, hook)(card)
-        except Exception as problem:  # who is only told cannot stop a tool from coming or going
+        except Exception as problem:  # these hooks cannot prevent the registration
             message = f"extension {extension.name} failed in {hook} of {card.name}: {problem!r}"
             self._emit(
                 Event("extension_failed", tool=card.name, data={"message": message, "extension": extension.name})
@@ -298,10 +298,10 @@ class Extensions:
         self.changed()
 
 
-class _Held:
-    """What `around` is given to run the call: it runs once, however often it is awaited.
+class _Proceed:
+    """The `proceed` of an `around` hook: runs the call once, however often it is awaited.
 
-    The extension's own time is limited, before the call and after it; the call has a limit of its own.
+    The time limit of the hook does not include the call, which has a deadline of its own.
     """
 
     __slots__ = ("_outcome", "_prepared", "_proceed", "_timeout_s", "limit", "problem")
@@ -328,7 +328,7 @@ class _Held:
                 outcome.cancel()
             else:
                 outcome.set_exception(problem)
-                outcome.exception()  # looked at, so that asyncio does not report it as forgotten
+                outcome.exception()  # or asyncio logs that it was never retrieved
             raise
         finally:
             self._limit_to(loop.time() + self._timeout_s)

@@ -1,9 +1,7 @@
-"""Health of the tools, checked on demand and on an interval, and the readiness of one before a call.
+"""Health checks of tools, on demand and on an interval, and readiness of a tool before a call.
 
-A check is the way back for a tool that the circuit breaker took out.
-
-A tool without a health check of its own is healthy as long as it is registered and not disabled by hand. A check that
-takes too long counts as an error of that check and holds up nobody else.
+A passing check enables a tool again that the circuit breaker disabled. A tool without a check is healthy as long as it
+is registered and not disabled by the user. A check that takes too long has failed, and does not delay others.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
 Status = Literal["healthy", "unhealthy", "error", "not_found"]
 CHECK_TIMEOUT_S: Final = 10.0
 COOL_DOWN_S: Final = 30.0
-"""How long a tool that was taken out rests before a call may try to bring it back."""
+"""How long (s) a tool stays disabled by the circuit breaker before a call may check it again."""
 UNHEALTHY_LIMIT: Final = 3
-"""Failing checks in a row that take a tool out."""
+"""Failed checks in a row that disable a tool."""
 AT_ONCE: Final = 10
 
 
@@ -57,11 +55,11 @@ class HealthReport:
 
 
 class Tools(Protocol):
-    """Where the tools are; the registry is one."""
+    """Finds tools (`registry.registry.Registry`)."""
 
     def __iter__(self) -> Any: ...
     def resolve(self, name: str) -> str | None:
-        """Return the name of the tool that a name or alias means."""
+        """Return the registered name for a name or alias."""
         ...
 
     def get(self, name: str) -> Tool | None:
@@ -70,7 +68,7 @@ class Tools(Protocol):
 
 
 class HealthMonitor:
-    """Checks tools and acts on the outcome: brings back what was taken out, takes out what stays unwell."""
+    """Checks tools; enables those that pass again, and disables those that keep failing."""
 
     def __init__(
         self,
@@ -173,7 +171,7 @@ def _since(life: Life) -> float:
     return life.past[-1][2] if life.past else life.born
 
 
-# Readiness of a tool: initialised on its first use, brought back when the circuit breaker took it out.
+# -- readiness: initialize a tool on first use, check one that the circuit breaker disabled ----------------------------
 
 _DISABLED: Final = "`surehand health` says why; `enable` or a passing health check brings it back."
 _FAILED: Final = "It stays out until it is registered again: fix the cause of its failed start, then reopen."
@@ -183,34 +181,34 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class Readiness:
-    """Leads tools to the state in which they can be called."""
+    """Makes tools ready to be called."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.revive: Callable[[Tool], Awaitable[bool]] | None = None
-        """How a tool that was taken out may come back; the health monitor knows."""
+        """Checks a disabled tool and enables it if it passes; set to the health monitor's."""
         self._lifecycle = lifecycle
         self._starting: dict[str, asyncio.Task[None]] = {}
 
     async def make_ready(self, tool: Tool, session: Session) -> None:
-        """Return when the tool can be called; raise `tool_unavailable` when it cannot."""
+        """Wait until the tool can be called; raise `tool_unavailable` if it cannot."""
         state = self._lifecycle.state(tool.name)
         if state in ("registered", "initializing"):
             await self._initialize_once(tool, session)
         elif state == "unregistered":
-            return  # taken away while the call was on its way here: it still runs to its end
+            return  # unregistered since the call began: it still runs
         elif state != "disabled" or self.revive is None or not await self.revive(tool):
             hint = _FAILED if state == "failed" else _DISABLED
             raise ToolFailure(self._describe_state(tool, state), code="tool_unavailable", hint=hint)
 
     async def _initialize_once(self, tool: Tool, session: Session) -> None:
-        """Initialise a tool; calls that come meanwhile wait for the same attempt."""
+        """Initialize a tool; concurrent calls wait for the same attempt."""
         if tool.initialize is None:
             self._lifecycle.move(tool.name, "initializing", "first use")
             self._lifecycle.move(tool.name, "ready")
             return
         starting = self._starting.get(tool.name)
         if starting is None:
-            # A task of its own: the first caller may be cancelled, the others still wait for the outcome.
+            # In its own task: other callers still wait for it if the first one is cancelled.
             starting = self._starting[tool.name] = asyncio.create_task(self._initialize(tool, session))
             starting.add_done_callback(lambda task: self._forget_start(tool.name, task))
         await asyncio.shield(starting)
@@ -232,7 +230,7 @@ class Readiness:
             self._lifecycle.move(tool.name, "ready")
 
     async def close_all(self, tools: Iterable[Tool]) -> None:
-        """Close the tools that were used; one that fails or hangs is reported and keeps no other open."""
+        """Close the tools that were used; one that fails or hangs is logged and does not keep others open."""
         for tool in tools:
             life = self._lifecycle.life(tool.name)
             if tool.close is None or life is None or not life.initialized:
@@ -246,7 +244,7 @@ class Readiness:
     def _forget_start(self, name: str, task: asyncio.Task[None]) -> None:
         self._starting.pop(name, None)
         if not task.cancelled():
-            task.exception()  # waiters got it; unretrieved, asyncio would log it
+            task.exception()  # or asyncio logs that it was never retrieved
 
     def _describe_state(self, tool: Tool, state: str) -> str:
         life = self._lifecycle.life(tool.name)

@@ -1,7 +1,7 @@
-"""`LoopThread`: an event loop in a thread of its own, so that plain code can wait for what runs on a loop.
+"""`LoopThread`: an event loop in its own thread, so that plain code can wait for coroutines.
 
-A thread of its own, because the caller's may run a loop already (a notebook), and because a call must go on being
-served (its deadline, its output) while the caller waits.
+Not in the caller's thread, which may run a loop already (a notebook); and a call needs a running loop (for its deadline
+and output) while the caller waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from surehand.core.errors import StateError
 
 T = TypeVar("T")
 END_LIMIT_S: Final = 30.0
-"""How long an interrupted caller waits for the end of its call: a command is stopped, a change finished or given up."""
+"""How long (s) an interrupted caller waits for its call to end: to stop a command, or finish a change."""
 
 
 class LoopThread:
@@ -26,11 +26,11 @@ class LoopThread:
     def __init__(self, name: str = "surehand") -> None:
         self.loop = asyncio.new_event_loop()
         self._process = os.getpid()
-        # A daemon: a program that ends without closing must not wait for this thread for ever.
+        # A daemon: it must not keep a program alive that ends without closing.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> LoopThread:
-        """Begin to serve the loop."""
+        """Start the thread and its loop."""
         self._thread.start()
         return self
 
@@ -48,7 +48,7 @@ class LoopThread:
         return os.getpid() != self._process
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its outcome. Ctrl-C cancels it, and is raised once it has ended."""
+        """Run a coroutine on the loop and return its result. Ctrl-C cancels it, and is raised when it has ended."""
         problem = ""
         if self.is_forked:
             problem = "this application was opened in another process, before a fork; open one in this process"
@@ -79,10 +79,10 @@ class LoopThread:
 
 
 class Submitted(Generic[T]):
-    """A coroutine begun on the loop of another thread.
+    """A coroutine running on the loop of another thread.
 
-    Not `run_coroutine_threadsafe`: its future counts as cancelled before the task has ended, and whoever interrupts a
-    call wants to know that nothing more happens.
+    Unlike the future of `run_coroutine_threadsafe`, it is not done when cancelled but when the task has ended: who
+    interrupts a call must know that nothing more happens.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
@@ -109,11 +109,11 @@ class Submitted(Generic[T]):
             self._outcome.set_result(task.result())
 
     def cancel(self) -> None:
-        """Ask the coroutine to end; `wait` and `result` say when it has."""
+        """Cancel the coroutine; `wait` and `result` return when it has ended."""
         self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
 
     def wait(self) -> T:
-        """Wait in a thread without a loop. What interrupts the wait cancels the work, and is raised after its end."""
+        """Wait in a thread without a loop. An interrupt cancels the work, and is raised after its end."""
         try:
             return self._outcome.result()
         except BaseException:
@@ -125,7 +125,7 @@ class Submitted(Generic[T]):
             raise
 
     async def result(self) -> T:
-        """Wait on another loop; a cancellation there is handed on, and is raised once the work has ended."""
+        """Wait on another loop. A cancellation there cancels the work, and is raised after its end."""
         waiter = asyncio.wrap_future(self._outcome)
         try:
             return await asyncio.shield(waiter)
@@ -134,5 +134,5 @@ class Submitted(Generic[T]):
                 self.cancel()
                 await asyncio.wait([waiter], timeout=END_LIMIT_S)
             if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # retrieved, so that asyncio does not report it as forgotten
+                waiter.exception()  # or asyncio logs that it was never retrieved
             raise

@@ -1,9 +1,8 @@
-"""Metrics of calls: what they cost, counted in memory, at about a microsecond a call; made here, or heard of.
+"""Metrics of calls, counted in memory at about a microsecond a call, or from the events of other processes.
 
-Times are kept in seconds. A bottleneck is a call that had to wait for a slot; rates are taken over a window of 60 s.
-Resources are known only of calls that ran in a process of their own: what tools do inside this process cannot be
-told apart, and no figure is better than a made-up one. `MetricsStore` keeps the counts across processes,
-`metrics_export` makes figures for people of them.
+Times are in seconds. A bottleneck is a call that had to wait for a slot; rates are for a window of 60 s. Resources are
+known only for calls that ran in their own process: usage inside this process cannot be attributed to single calls.
+`MetricsStore` keeps the counts across processes; `metrics_export` converts them to figures for people.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 WINDOW_S: Final = 60.0
 UNKNOWN: Final = "(unknown)"
-"""Calls of tools that do not exist count here: their names come from outside and are without end."""
+"""Counts calls of tools that do not exist, whose names are unlimited input of others."""
 _STEP: Final = log(1.04)
 _SCALE: Final = 1.0 / _STEP
 _LEAST: Final = 1e-7
@@ -37,10 +36,7 @@ _MOST: Final = 1e7
 
 
 class Sketch:
-    """Durations in a few hundred counters, by the logarithm of their size: quantiles within 2%, whatever is put in.
-
-    Sketches of several processes can be added.
-    """
+    """A histogram of durations with logarithmic buckets, for quantiles within 2%; can be merged with others."""
 
     __slots__ = ("counts",)
 
@@ -53,7 +49,7 @@ class Sketch:
         self.counts[place] = self.counts.get(place, 0) + 1
 
     def quantile(self, share: float) -> float:
-        """Return the value below which `share` (0 to 1) of all values lie; 0 when there are none."""
+        """Return the value below which `share` (0 to 1) of all values lie; 0 if there are none."""
         total = sum(self.counts.values())
         if not total:
             return 0.0
@@ -79,7 +75,7 @@ def _value(place: int) -> float:
 
 
 class _Sums:
-    """What is added up over calls, and over processes."""
+    """Counts that are summed over calls and processes."""
 
     __slots__ = ()
     calls: int
@@ -100,7 +96,7 @@ class _Sums:
 
 
 class _Peaks:
-    """Of what the most is known."""
+    """Maxima over calls and processes."""
 
     __slots__ = ()
     max_s: float
@@ -108,7 +104,7 @@ class _Peaks:
     max_queue_s: float
     memory_peak: int
     busiest: float
-    """The most calls that ended within one pane of 60 s."""
+    """The largest number of calls that ended within one pane of 60 s."""
 
 
 _SUMS: Final = tuple(_Sums.__annotations__)
@@ -118,7 +114,7 @@ _PEAKS: Final = tuple(_Peaks.__annotations__)
 class Record(_Sums, _Peaks):
     """The running counts of one tool; `merge` adds those of another process."""
 
-    # No dataclass: making one of this size costs more at start than all counting of a short run.
+    # No dataclass: making one of this size costs more at start than all counting in a short run.
     __slots__ = (*_SUMS, *_PEAKS, "errors", "pane", "pane_before", "pane_began", "running", "sketch")
 
     def __init__(self, pane_began: float = 0.0) -> None:
@@ -143,7 +139,7 @@ class Record(_Sums, _Peaks):
         self.sketch.merge(other.sketch)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is worth keeping: no running calls, and of the window only how busy it was at most."""
+        """Return what is saved: no running calls, and of the window only its maximum."""
         self.busiest = max(self.busiest, self.pane[0])
         kept: dict[str, Any] = {name: getattr(self, name) for name in (*_SUMS, *_PEAKS)}
         return kept | {"errors": self.errors, "sketch": {str(place): n for place, n in self.sketch.counts.items()}}
@@ -159,7 +155,7 @@ class Record(_Sums, _Peaks):
         return record
 
     def turn(self, now: float) -> None:
-        """Begin a new pane of the window."""
+        """Start a new pane of the window."""
         late = now - self.pane_began >= 2 * WINDOW_S
         self.busiest = max(self.busiest, self.pane[0])
         self.pane_before = [0.0, 0.0, 0.0] if late else self.pane
@@ -176,18 +172,18 @@ class Record(_Sums, _Peaks):
 
 
 class Metrics:
-    """Counts calls. The executor tells it of each one that starts and ends; everyone else only reads."""
+    """Counts calls: the executor reports each one that starts and ends, others only read."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, *, without: Iterable[str] = ()) -> None:
         self.records: dict[str, Record] = {}
         self._clock = clock
         self._without = frozenset(without)
-        """Tools that are not to be measured."""
+        """Tools that are not measured."""
 
     # Counting: on the path of every call -----------------------------------------------------------------------------
 
     def count_start(self, tool: str) -> None:
-        """A call passed its checks and begins to run (or to wait for its turn)."""
+        """Count a call that passed its checks and starts to run, or to wait for a slot."""
         record = self.records.get(tool) or self._new(tool)
         record.started += 1
         running = record.running = record.running + 1
@@ -205,7 +201,7 @@ class Metrics:
         bytes_out: int = 0,
         ran: bool = True,
     ) -> None:
-        """A call ended; `ran` is false for one that was refused before it started."""
+        """Count a call that ended; `ran` is False if it was refused before it started."""
         record = self.records.get(tool) or self._new(tool if error != "tool_not_found" else UNKNOWN)
         now = self._clock()
         if now - record.pane_began >= WINDOW_S:
@@ -231,7 +227,7 @@ class Metrics:
             record.max_queue_s = max(record.max_queue_s, queue_s)
 
     def count_use(self, tool: str, use: Mapping[str, Any], duration_s: float) -> None:
-        """Add what a call in a process of its own used: `cpu_s`, `max_rss_bytes`, `io_operations`."""
+        """Add the resources of a call in its own process: `cpu_s`, `max_rss_bytes`, `io_operations`."""
         record = self.records.get(tool) or self._new(tool)
         memory = int(use.get("max_rss_bytes", 0))
         record.measured += 1
@@ -243,7 +239,7 @@ class Metrics:
             record.io_measured += 1
 
     def count_cache_lookup(self, tool: str, hit: bool) -> None:
-        """Count a look into the result cache."""
+        """Count a lookup in the result cache."""
         record = self.records.get(tool) or self._new(tool)
         if hit:
             record.cache_hits += 1
@@ -261,7 +257,7 @@ class Metrics:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def of(self, tool: str) -> ToolMetrics | None:
-        """Return the figures of one tool, or None when it was never called."""
+        """Return the figures of one tool, or None if it was never called."""
         record = self.records.get(tool)
         return None if record is None else self._figures([(tool, record)])[0]
 
@@ -276,37 +272,37 @@ class Metrics:
         return [figures(tool, record, now) for tool, record in records]
 
     def estimate_s(self, tool: str) -> float:
-        """Return how long a call of this tool may take, by its average so far; 0 when nothing is known."""
+        """Estimate the duration (s) of a call by the tool's average; 0 if unknown."""
         record = self.records.get(tool)
         return record.total_s / record.calls if record is not None and record.calls else 0.0
 
 
-# Metrics of calls made elsewhere: in the applications of a batch, or on the nodes of a cluster.
+# -- metrics of calls made in the applications of a batch, or on the nodes of a cluster --------------------------------
 
 _UNKNOWN: Final = ToolResult(ok=True)
-"""For the end of a call of which nothing else is known."""
+"""Stands in if an event has no result."""
 
 
 class HeardCalls:
-    """A listener that counts calls from events, as the executor counts those it makes."""
+    """A listener that counts calls by their events."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self._running: dict[str, dict[str, str]] = {}
-        """By session: the calls under way, and their tools."""
+        """Session → running call → tool."""
 
     def __call__(self, event: Event) -> None:
-        """Take one event in."""
+        """Count the call of an event."""
         if event.kind == "subagent_event":
             self(event.data["event"])
         elif event.kind == "call_started":
             running = self._running.setdefault(event.session_id, {})
-            if event.call_id not in running:  # one whose node died may have been made again
+            if event.call_id not in running:  # a call made again, as its node died, counts once
                 running[event.call_id] = event.tool
                 self.metrics.count_start(event.tool)
         elif event.kind == "call_finished":
             result = event.data.get("result")
-            if isinstance(result, Mapping):  # what could not travel as the object it is came as plain data
+            if isinstance(result, Mapping):  # plain data, if it came from another process
                 result = ToolResult.from_dict(cast("Mapping[str, Any]", result))
             self._count_end(event, result or _UNKNOWN)
         elif event.kind == "session_closed":
@@ -323,7 +319,7 @@ class HeardCalls:
             self.metrics.count_use(event.tool, use, duration_s)
 
     def forget_running(self) -> None:
-        """Stop counting calls as running: their process is gone, and their end will not be reported."""
+        """Stop counting calls as running, whose process ended without reporting their end."""
         for session_id in list(self._running):
             self._forget(session_id)
 
@@ -349,7 +345,7 @@ class MetricsStore:
         self._run = new_id("run")
 
     def save(self, records: Mapping[str, Record]) -> None:
-        """Write what this process has counted so far, in place of what it wrote before."""
+        """Save the counts of this process, replacing those it saved before."""
         rows = [(self._run, tool, time(), json.dumps(record.to_dict())) for tool, record in records.items()]
         if not rows:
             return
@@ -362,21 +358,21 @@ class MetricsStore:
                 self._fold(database)
 
     def load(self) -> dict[str, Record]:
-        """Return the sum over all processes; nothing when none has written."""
+        """Return the sums over all processes; empty if none has saved any."""
         if not os.path.exists(self.path):
             return {}
         with self._open_database(to_read=True) as database:
             return _add_up_records(database.execute("SELECT tool, record FROM metrics ORDER BY written").fetchall())
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all saved counts."""
         if os.path.exists(self.path):
             with self._open_database() as database, database:
                 database.execute("DELETE FROM metrics")
 
     @contextmanager
     def _open_database(self, *, to_read: bool = False) -> Generator[sqlite3.Connection]:
-        """Open the database for one step; raise StateError when it cannot be used."""
+        """Open the database for one operation; raise StateError if it cannot be used."""
         import sqlite3
 
         try:
@@ -389,12 +385,12 @@ class MetricsStore:
                 database.execute(_SCHEMA)
                 yield database
         except sqlite3.Error as problem:
-            # What is wrong with the disk is no fault of the file.
+            # An error of the disk does not mean that the file is damaged.
             next_step = "" if isinstance(problem, sqlite3.OperationalError) else "; delete the file"
             raise StateError(f"the metrics in {self.path} cannot be used ({problem}){next_step}") from problem
 
     def _fold(self, database: sqlite3.Connection) -> None:
-        """Add all rows but those of the newest runs into one row per tool."""
+        """Merge the rows of all but the newest runs into one row per tool."""
         newest = "SELECT run FROM metrics GROUP BY run ORDER BY max(written) DESC LIMIT ?"
         older = f"run NOT IN ({newest})"
         keep = (RUNS_LIMIT // 2,)

@@ -1,6 +1,6 @@
 """Middleware between a checked call and its handler, in this order: extensions, cache, retries, history.
 
-Layers are chosen once per tool. A tool that needs none of them pays for none.
+Layers are chosen once per tool; a tool that needs none has none.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
 TRANSIENT: Final = frozenset({"execution_error", "timeout"})
-"""Failures that another try may mend."""
+"""Error codes that are retried."""
 
 
 class Layers:
-    """Chooses the layers of each tool, outermost first: extensions, cache, retries, history."""
+    """Chooses the layers of each tool, outermost first."""
 
     def __init__(self, settings: Settings, extensions: Extensions, metrics: Metrics) -> None:
         self._settings = settings
         self._extensions = extensions
         self._metrics = metrics
         self.advised: set[str] = set()
-        """Tools whose results are kept because tuning advised it."""
+        """Tools whose results are cached because tuning advised it."""
         self.reuse = settings.engine.cache is True
-        """Whether results of read-only calls are used again."""
+        """Whether results of read-only calls are cached."""
 
     def __call__(self, tool: Tool) -> list[Middleware]:
         chosen = self._extensions.layers(tool) if self._extensions.active else []
@@ -53,7 +53,7 @@ class Layers:
         return chosen
 
     def reuse_results(self) -> None:
-        """Use results of read-only calls again from now on, as a conversation wants it, unless the settings say no."""
+        """Cache results of read-only calls from now on, for a conversation, unless the settings forbid it."""
         self.reuse = self._settings.engine.cache is not False
 
     def _is_kept(self, tool: str) -> bool:
@@ -61,7 +61,7 @@ class Layers:
 
 
 class Retry:
-    """Tries a call again when it failed, with growing pauses; only one that changes nothing or may be repeated."""
+    """Retries a failed call with exponential backoff, if it is read-only or idempotent."""
 
     def __init__(self, attempts: int, *, first_wait_s: float = FIRST_WAIT_S) -> None:
         self.attempts = attempts
@@ -76,7 +76,7 @@ class Retry:
             except ToolFailure as failure:
                 if failure.code not in TRANSIENT:
                     raise
-            except Exception:  # the last try below lets it out
+            except Exception:  # the last attempt, below, raises it
                 pass
             else:
                 if result.error is None or result.error.code not in TRANSIENT:
@@ -87,7 +87,7 @@ class Retry:
     def _pause(self, attempt: int) -> float:
         import random
 
-        # A little chance keeps many calls that failed together from coming back together.
+        # Jitter: calls that failed together are not retried together.
         return min(LONGEST_WAIT_S, self.first_wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
 
 

@@ -1,8 +1,8 @@
-"""The orchestrator of many calls: safe ones run concurrently, every other one alone and in order.
+"""The orchestrator of lists of calls: concurrency-safe calls run together, all others alone and in order.
 
-Consecutive calls that are safe beside each other form one batch; any other call is a batch of its own. Batches run
-in order. Within a batch a few workers take the next call as they become free, so a thousand calls cost a thousand
-calls and ten tasks. Results are known by position: models repeat ids. A call that fails leaves the others alone.
+Consecutive concurrency-safe calls form one batch; any other call is a batch of its own. Batches run in order. Within a
+batch a fixed number of workers take calls one by one: a thousand calls need ten tasks. Results are matched by position,
+as models repeat call ids. A call that fails does not affect the others.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 Finished: TypeAlias = tuple[int, ToolResult]
 NOTICE_AT: Final = 3
-"""The identical outcome that is remarked upon for the first time."""
+"""The number of identical outcomes from which on the result carries a warning."""
 REMEMBERED: Final = 64
 FORGET_AFTER_S: Final = 600.0
 
 
 @frozen
 class Batch:
-    """Calls that run together, by their positions in the order they are begun."""
+    """Calls that run together, by position, in starting order."""
 
     number: int
     positions: tuple[int, ...]
     concurrency_safe: bool
     priority: int = 0
     estimated_s: float = 0.0
-    """How long it may take, by what the tools took so far; 0 when nothing is known."""
+    """Estimated duration, from the tools' calls so far; 0 if unknown."""
 
 
 def batches(
@@ -56,9 +56,9 @@ def batches(
     estimate: Callable[[str], float] | None = None,
     facts: dict[int, dict[str, Any]] | None = None,
 ) -> list[Batch]:
-    """Return the batches a list of calls falls into, in the order they run.
+    """Split calls into batches, in the order they run.
 
-    `facts` takes what had to be worked out about a call, by its position.
+    What was worked out about a call is stored in `facts`, by its position.
     """
     groups: list[tuple[bool, list[int]]] = []
     for position, call in enumerate(calls):
@@ -74,9 +74,9 @@ def batches(
 
 
 def is_safe(call: ToolCall, view: View, session: Session, facts: dict[str, Any] | None = None) -> bool:
-    """Return whether a call may run beside others; which may depend on its arguments.
+    """Whether a call may run beside others; this may depend on its arguments.
 
-    A call that cannot run at all (no such tool, bad arguments) disturbs nobody. `facts` takes what was worked out.
+    A call that cannot run (no such tool, invalid arguments) is safe. What was worked out is stored in `facts`.
     """
     try:
         tool = view.get(call.name)
@@ -93,7 +93,7 @@ def is_safe(call: ToolCall, view: View, session: Session, facts: dict[str, Any] 
         return bool(tool.concurrency_safe(check_arguments(tool, call)[0], ctx))
     except ToolFailure:
         return True
-    except Exception:  # a flag that cannot be had is never the careless answer
+    except Exception:  # if in doubt, it is not safe
         return False
 
 
@@ -105,7 +105,7 @@ async def run_all(
     *,
     limit: int | None = None,
 ) -> AsyncGenerator[Finished, None]:
-    """Make all calls and yield (position, result) as they finish. Closing the iterator cancels what still runs."""
+    """Make all calls and yield (position, result) as they finish. Closing the iterator cancels running calls."""
     finished: asyncio.Queue[Finished | BaseException] = asyncio.Queue()
     runner = _Runner(calls, executor, session, view, limit)
     for batch in await runner.plan():
@@ -129,7 +129,7 @@ async def run_list(
     limit: int | None = None,
     approver: Approver | None = None,
 ) -> list[ToolResult]:
-    """Make all calls and return their results in the order of the calls; `approver` answers for these alone."""
+    """Make all calls and return their results in order; `approver` replaces the application's for these calls."""
     results: dict[int, ToolResult] = {}
 
     def put(finished: Finished) -> None:
@@ -149,7 +149,7 @@ async def run_each(
     limit: int | None = None,
     approver: Approver | None = None,
 ) -> None:
-    """Make all calls and pass each result to `put` at once, so that an interrupted caller has the finished ones."""
+    """Make all calls and pass each result to `put` as it comes, so that an interrupted caller has the finished ones."""
     runner = _Runner(calls, executor, session, view, limit, approver)
     for batch in await runner.plan():
         workers = runner.start(batch, put, _unheard)
@@ -160,7 +160,7 @@ async def run_each(
 
 
 class _Runner:
-    """The calls of one `run_all`: planned once, begun batch by batch."""
+    """The calls of one `run_all`: planned once, started batch by batch."""
 
     def __init__(
         self,
@@ -178,10 +178,10 @@ class _Runner:
         self._approver = approver
         self._at_once = limit or session.settings.engine.max_parallel
         self._facts: dict[int, dict[str, Any]] = {}
-        self._unchanged = True  # no call has run yet that may have changed what was found out about later ones
+        self._unchanged = True  # until a call has run that may invalidate facts of later ones
 
     async def plan(self) -> list[Batch]:
-        """Return the batches, in order. A single call is one whatever it is; facts that block are found in a thread."""
+        """Return the batches, in order; works out facts that block in a thread. A single call needs no facts."""
         if len(self._calls) == 1:
             return [Batch(0, (0,), concurrency_safe=False)]
         estimate = self._executor.meter.estimate_s
@@ -196,7 +196,7 @@ class _Runner:
     def start(
         self, batch: Batch, put: Callable[[Finished], None], fail: Callable[[BaseException], None]
     ) -> list[asyncio.Task[None]]:
-        """Begin a batch on a fixed number of workers, each of which takes the next call as it becomes free."""
+        """Start a batch on a fixed number of workers, each of which takes the next call when it is free."""
         facts = self._facts if self._unchanged else {}
         self._unchanged = self._unchanged and batch.concurrency_safe
         following = iter(batch.positions)
@@ -232,7 +232,7 @@ class _Runner:
         return await self._executor.run(call, self._session, self._view, facts=facts or None, approver=self._approver)
 
     async def _run_watching_repeats(self, call: ToolCall, facts: dict[str, Any] | None) -> ToolResult:
-        """Make a call of a model, unless it repeats one that failed too often."""
+        """Make a call, unless a model repeats one that has failed too often."""
         repeats = self._session.keep(REPEATS)
         if (refused := repeats.refusal(call)) is not None:
             return refused
@@ -243,18 +243,18 @@ class _Runner:
         try:
             tool = self._view.get(name)
         except ToolFailure:
-            return False  # it cannot be loaded, so nothing ran
+            return False  # it cannot be imported, so it did not run
         return tool is not None and tool.read_only is not True
 
 
 def has_blocking_facts(call: ToolCall, view: View) -> bool:
-    """Say whether finding out about a call (`is_safe`) may import its tool, start a process or read a disk."""
+    """Whether `is_safe` may have to import the tool, start a process or read files."""
     tool = view.at_hand(call.name)
     return tool is None or tool.facts_block
 
 
 def _cancelled_itself(call: ToolCall) -> ToolResult:
-    """Return the result of a call whose handler raised a cancellation nobody asked for."""
+    """Return the result of a call whose handler raised CancelledError without being cancelled."""
     error = ToolError("cancelled", f"{call.name} cancelled itself", "Nothing more will happen.")
     return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id)
 
@@ -294,11 +294,11 @@ def _unheard(said: Progress | BaseException) -> None:
     del said
 
 
-# -- repeats ---------------------------------------------------------------------------------------------------------
+# -- repeats -----------------------------------------------------------------------------------------------------------
 
-# A model that repeats a call with the same outcome gets a warning, and is then stopped. Only outcomes that repeat
-# count: a poll whose answer changes is no loop. A successful call of a tool that may change things resets the count,
-# since the next try may end differently.
+# A model that repeats a call with the same outcome is warned, and after further repeats of a failure refused. Polling
+# with changing results does not count. A successful call that may change something resets the counts, since the next
+# try may end differently.
 
 
 @dataclass(slots=True)
@@ -310,7 +310,7 @@ class _Outcome:
 
 
 class Repeats:
-    """What one session called lately, and how often the same came of it."""
+    """The recent calls of one session, and how often each had the same outcome."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = monotonic) -> None:
         self.limit = limit
@@ -318,7 +318,7 @@ class Repeats:
         self._rows: OrderedDict[tuple[str, str], _Outcome] = OrderedDict()
 
     def refusal(self, call: ToolCall) -> ToolResult | None:
-        """Return the answer to a call that has failed too often to be run once more, or None."""
+        """Return the refusal of a call that has failed too often, or None."""
         row = self._rows.get(_call_key(call))
         if row is None or not row.failed or not 0 < self.limit <= row.count:
             return None
@@ -333,7 +333,7 @@ class Repeats:
         return ToolResult.failed(error).with_meta(tool=call.name, call_id=call.id, repeated=row.count)
 
     def note(self, call: ToolCall, result: ToolResult, *, changes: bool) -> ToolResult:
-        """Count an outcome and return the result, with a remark when the same has come of the same call before."""
+        """Count an outcome and return the result, with a warning if this call had the same outcome before."""
         key, outcome, now = _call_key(call), hash((result.ok, result.output)), self._clock()
         row = self._rows.pop(key, None)
         if result.ok and changes:

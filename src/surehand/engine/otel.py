@@ -1,8 +1,7 @@
 """OpenTelemetry (`otel`): a span and a duration for every call, by the GenAI conventions (`execute_tool NAME`).
 
-Only the API is a dependency; who collects the spans is the business of the program around us, or of the `otel` extra
-and the usual `OTEL_*` variables (`export_as_configured`). The application asks for `tracing`
-only where one of them is there.
+Only the API is a dependency. The collector is configured by the program, or by the `otel` extra and the usual `OTEL_*`
+variables (`export_as_configured`). The application calls `tracing` only if one of them is present.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Tracing = Callable[[ToolCall, Tool], AbstractContextManager[Any]]
 
 
 def tracing(settings: Settings) -> Tracing | None:
-    """Return what wraps each call in a span, or None when OpenTelemetry is switched off."""
+    """Return the context manager that wraps each call in a span; None if OpenTelemetry is switched off."""
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     from opentelemetry import metrics, trace
@@ -67,7 +66,7 @@ def tracing(settings: Settings) -> Tracing | None:
 
 
 def attributes(call: ToolCall, tool: Tool) -> dict[str, str]:
-    """Return what the conventions say of a tool call; arguments and results are not among it, they may be secret."""
+    """Return the span attributes of a call by the conventions, without arguments and results, which may be secret."""
     return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool.name,
@@ -81,7 +80,7 @@ def _kind(problem: BaseException) -> str:
     return problem.code if isinstance(problem, ToolFailure) else type(problem).__name__
 
 
-# -- export: where spans and durations go when the program around us takes none ---------------------------------------
+# -- export, if the program has not set OpenTelemetry up itself --------------------------------------------------------
 
 # The collector is the one that the usual variables name, with the extra `otel`:
 #
@@ -91,7 +90,7 @@ def _kind(problem: BaseException) -> str:
 
 
 def export_as_configured() -> None:
-    """Export spans and durations as the OTEL_* variables say, where they are set and the extra `otel` is installed."""
+    """Export spans and durations as the OTEL_* variables say, if they are set and the extra `otel` is installed."""
     if _is_wanted("TRACES"):
         _export_spans()
     if _is_wanted("METRICS"):
@@ -99,7 +98,7 @@ def export_as_configured() -> None:
 
 
 def _is_wanted(what: str) -> bool:
-    """Return whether a collector is named for traces or metrics; `none` as exporter switches one of them off."""
+    """Whether a collector is configured for traces or metrics; the exporter `none` switches it off."""
     if os.environ.get(f"OTEL_{what}_EXPORTER", "otlp") != "otlp":
         return False
     return any(os.environ.get(name) for name in (_ENDPOINT, f"OTEL_EXPORTER_OTLP_{what}_ENDPOINT"))

@@ -1,7 +1,7 @@
-"""Running a handler in a process of its own, which really stops at its deadline.
+"""Run a handler in its own process, which can be killed at its deadline.
 
-The child is a new interpreter that imports the function by name, so the function must stand at the top of an
-importable module (or of the script that was started). Arguments and result cross as JSON.
+The child is a new interpreter that imports the function by name, so the function must be at the top level of an
+importable module (or of the script that was started). Arguments and result are passed as JSON.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _CHILD: Final = (
 _LIFTED: Final = "It runs in the sandbox: the user's [sandbox] process_tools = false lifts that."
 
 importing = False
-"""True in a child while it imports the tool's module: nothing there may start a program."""
+"""True in a child while it imports the tool's module, which must not start its program."""
 
 
 class ProgramStarted(SystemExit):
-    """A module began to run its program while a child imported it; ends the child, whatever the program catches."""
+    """Raised if a module starts its program while a child imports it. A SystemExit, which programs do not catch."""
 
 
 async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
     """Run the tool's function in a new process and return its result; on cancellation the process is killed.
 
-    The process is in the session's sandbox where there is one, unless the settings say otherwise.
+    It runs in the session's sandbox, if there is one, unless the settings say otherwise.
     """
     if importing:
         raise ProgramStarted
@@ -81,7 +81,7 @@ async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
 
 
 async def _sandbox_for(tool: Tool, module: str, ctx: ToolContext) -> Runner | None:
-    """Return what contains the tool; None where it runs as the user."""
+    """Return the runner that starts the tool in the sandbox; None to run it as the user."""
     if not ctx.session.settings.sandbox.process_tools:
         return None
     network = tool.effects is not None and any(
@@ -91,9 +91,9 @@ async def _sandbox_for(tool: Tool, module: str, ctx: ToolContext) -> Runner | No
 
 
 def _own_code(module: str) -> tuple[str, ...]:
-    """Return where the code of a tool lies: the folder its module is imported from.
+    """Return the paths of a tool's code: the directory its module is imported from.
 
-    Where that folder is a home or a temp, what is loaded from it, and nothing else that lies there.
+    If that is a home or temporary directory, only the modules loaded from it.
     """
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None:
@@ -111,15 +111,15 @@ def _own_code(module: str) -> tuple[str, ...]:
 
 
 async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolContext) -> tuple[bytes, int, str]:
-    """Run the child in the sandbox; return its answer, its exit code, and why it was ended if it was.
+    """Run the child in the sandbox; return its reply, exit code and, if it was ended, why.
 
-    A tool that changed what none may has failed, whatever it answers.
+    A tool that changed protected files has failed, whatever it replies.
     """
     environment = ctx.session.keep(SHELLS).environment(ctx.served.id) | installation.find_library_paths()
     watch = ProgramWatch(ctx.session, launcher, name)
     reader, writer = os.pipe()
     try:
-        # The order is found at number 10, as a script is, and the way back at 11.
+        # Descriptor 10 is the request, as it is a command's script; 11 is for the reply.
         command = Command((sys.executable, "-c", _CHILD, "10", "11"), ctx.cwd, environment, order, (writer,))
         run = launcher.run(command, _print, _print, change_log=watch.change_log)
     except BaseException:
@@ -141,22 +141,22 @@ async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolCon
 
 
 def _print(data: bytes) -> None:
-    """Pass on what a handler prints: it is no result, and goes where our own diagnostics go."""
+    """Write what a handler printed, which is no result, to stderr."""
     if _has_descriptor(sys.stderr):
         try:
             os.write(sys.stderr.fileno(), data)
         except OSError:
-            pass  # nobody reads them
+            pass  # stderr is closed
 
 
 def _explain_denial(crash: str, launcher: Runner) -> str:
-    """Explain which rule of the sandbox a tool met, and which setting lifts it."""
+    """Explain which rule of the sandbox denied something to a tool, and which setting lifts it."""
     met = explain(crash, launcher.profile, 1)
     return f". {met} {_LIFTED}" if met or "ModuleNotFoundError" in crash else ""
 
 
 async def _run_as_user(order: bytes, ctx: ToolContext) -> tuple[bytes, int]:
-    """Run the child as a plain process; return its answer and its exit code."""
+    """Run the child without a sandbox; return its reply and exit code."""
     reader, writer = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -166,7 +166,7 @@ async def _run_as_user(order: bytes, ctx: ToolContext) -> tuple[bytes, int]:
             "0",
             str(writer),
             stdin=asyncio.subprocess.PIPE,
-            # What the handler prints is no result: it goes where our own diagnostics go.
+            # What the handler prints is no result; it goes to our stderr.
             stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else asyncio.subprocess.DEVNULL,
             pass_fds=(writer,),
             cwd=ctx.cwd,
@@ -185,7 +185,7 @@ async def _run_as_user(order: bytes, ctx: ToolContext) -> tuple[bytes, int]:
 
 
 def _script(module: str) -> str | None:
-    """Return the file to run for a module that cannot be imported by name: the program itself, or a loaded file."""
+    """Return the file of a module that cannot be imported by name: the main script, or a tool loaded from a file."""
     found = sys.modules.get(module)
     importable = module != "__main__" and getattr(found, "__spec__", None) is not None
     return None if importable else getattr(found, "__file__", None)
@@ -211,7 +211,7 @@ async def _read_all(descriptor: int) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the whole group: what the handler started goes with it."""
+    """Kill the process group, and with it what the handler started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -219,11 +219,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-# -- the child's side ------------------------------------------------------------------------------------------------
+# -- the child's side --------------------------------------------------------------------------------------------------
 
 
 def carry_out(order: dict[str, Any], descriptor: int) -> None:
-    """Carry out an order in a child: import the function by name, run it, answer on `descriptor`."""
+    """In the child: import the function by name, run it, and write the reply to `descriptor`."""
     _die_with_parent()
     with os.fdopen(descriptor, "w", encoding="utf-8") as answer:
         json.dump(_answer(order), answer, ensure_ascii=False)
@@ -234,7 +234,7 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
         return ToolResult.of(_run_target(order)).with_meta(resources=_measure_use()).to_dict()
     except ToolFailure as failure:
         return ToolResult.failed(ToolError.of(failure), data=failure.data, output=failure.output).to_dict()
-    except BaseException as problem:  # handed over as it is; the parent decides what it means
+    except BaseException as problem:  # passed to the parent, which interprets it
         return {"crash": f"{type(problem).__name__}: {problem}"}
 
 
@@ -246,17 +246,17 @@ def _run_target(order: dict[str, Any]) -> Any:
         args, _ = repair_arguments(target, ToolCall(target.name, order["args"]))
         if not isinstance(target, FunctionTool):
             raise ToolFailure("only a function under @tool runs in a process")
-        value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # a process has no session to show
+        value = target.run(args, None)  # pyright: ignore[reportArgumentType]  # there is no session in this process
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def _import_target(order: dict[str, Any]) -> Any:
-    """Return what the order names; the program of the module it stands in is not run."""
+    """Import the function a request names, without running its module as a program."""
     global importing
     importing = True
     try:
         if order["script"]:
-            # The same trick as multiprocessing: the script's names without its `if __name__ == "__main__"` part.
+            # As multiprocessing does: under another `__name__`, the `if __name__ == "__main__"` part is not run.
             names = runpy.run_path(order["script"], run_name="__surehand_main__")
             first, *rest = order["name"].split(".")
             return reduce(getattr, rest, names[first])
@@ -272,7 +272,7 @@ def _import_target(order: dict[str, Any]) -> Any:
 
 
 def _measure_use() -> dict[str, float | int]:
-    """Return what this process used: it is the call's own, so the figures are too."""
+    """Return the resources that this process, and so the call, has used."""
     import resource
 
     own = resource.getrusage(resource.RUSAGE_SELF)

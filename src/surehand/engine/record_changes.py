@@ -1,7 +1,7 @@
-"""Record changes of tools that only state which paths they change: they are in the history, undone like any edit.
+"""Record changes in the history for tools that only declare the paths they change, so that they can be undone.
 
-The state of each path is taken before the handler runs and again when it has ended, however it ended. Tools that keep
-their changes themselves say so (`reversible`) and are left alone.
+The contents of each path are read before the handler runs and after it has ended or failed. Tools that record their
+changes themselves declare it (`reversible`) and are skipped.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 PATHS_LIMIT: Final = 2000
 BYTES_LIMIT: Final = 64 * 1024 * 1024
-"""How much one call may touch and still be kept: it is all held in memory while the handler runs."""
+"""Maximum size of the declared files of one call, which are held in memory while the handler runs."""
 
 _Changing: TypeAlias = WritePath | DeletePath
 _Standing: TypeAlias = "Mapping[str, tuple[FileState, bytes | None]]"
 
 
 class _TooMuch(Exception):
-    """More would have to be kept than the limits allow."""
+    """Raised if the declared files exceed the limits."""
 
 
 class Keeping:
-    """Writes down what a call has done to the paths it stated."""
+    """Middleware that records the changes a call made to its declared paths."""
 
     async def __call__(self, prepared: Prepared, proceed: Proceed) -> ToolResult:
         stated = _stated_changes(prepared)
@@ -62,7 +62,7 @@ class Keeping:
 
 
 def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
-    """Write down the call that takes back what a call did elsewhere than in files; say so where that cannot be done."""
+    """Record the compensation of a call in the history; note in the result if that fails."""
     tool, ctx = prepared.tool, prepared.ctx
     files = result.undo.change_id if result.undo is not None and result.undo.change_id else prepared.change_id
     try:
@@ -77,7 +77,7 @@ def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
         taken_back = Compensation(undo.call.name, undo.call.args, undo.description, _plain(prepared.call.args))
         change_id = ctx.session.keep(HISTORY).record_compensation(who, taken_back, files)
         return replace(result, undo=Undo(change_id, said))
-    except Exception as problem:  # what a call did is done; that it cannot be taken back is said, not made its failure
+    except Exception as problem:  # the call has succeeded; that it cannot be undone is only noted
         why = str(problem) if isinstance(problem, ToolFailure) else f"{type(problem).__name__}: {problem}"
         _emit_problem(prepared, ToolFailure(why))
         left = Undo(files, f"take back what {tool.name} did to files, and only that") if files else None
@@ -85,7 +85,7 @@ def record_compensation(prepared: Prepared, result: ToolResult) -> ToolResult:
 
 
 def _plain(args: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the arguments of a call for the history; None where they are no plain data."""
+    """Return a call's arguments for the history; None if they are no JSON data."""
     try:
         return json.loads(json.dumps(dict(args), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
@@ -93,7 +93,7 @@ def _plain(args: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _own_undo(prepared: Prepared, result: ToolResult) -> Undo | None:
-    """Return what the tool's `undo` makes of a call that came to something."""
+    """Return the compensation that the tool's `undo` gives for a successful call."""
     if prepared.tool.undo is None or not result.ok:
         return None
     made = prepared.tool.undo(prepared.args, result)
@@ -106,7 +106,7 @@ def _stated_changes(prepared: Prepared) -> list[_Changing]:
 
 
 def _record_difference(prepared: Prepared, stated: list[_Changing], before: _Standing) -> str | None:
-    """Compare with the states before and record the differences; return the change's id."""
+    """Record the differences from the states before; return the id of the change."""
     session, tool = prepared.ctx.session, prepared.tool.name
     try:
         after = _standing(stated, before)
@@ -144,7 +144,7 @@ def _changes(before: _Standing, after: _Standing) -> list[FileChange]:
 
 
 def _standing(stated: Iterable[_Changing], known: Iterable[str] = ()) -> _Standing:
-    """Return what stands at every stated path, below those that are stated with all below them, and at known ones."""
+    """Return the contents at all declared paths, recursively where declared so, and at the known ones."""
     found: dict[str, tuple[FileState, bytes | None]] = {}
     room = BYTES_LIMIT
     for path in chain(known, _paths(stated)):
@@ -158,7 +158,7 @@ def _standing(stated: Iterable[_Changing], known: Iterable[str] = ()) -> _Standi
 
 
 def _paths(stated: Iterable[_Changing]) -> Iterator[str]:
-    """Yield each place a call may change: the name itself, where it leads, folders made on the way, and all below."""
+    """Yield all paths a call may change: declared ones, link targets, new parent directories, and what is below."""
     for effect in stated:
         parent, name = os.path.split(os.path.normpath(effect.path))
         real = os.path.realpath(effect.path)
@@ -167,7 +167,7 @@ def _paths(stated: Iterable[_Changing]) -> Iterator[str]:
         yield real
         if effect.recursive and os.path.isdir(real):
             for folder, folders, files in os.walk(real):
-                folders[:] = [each for each in folders if each != ".git"]  # what git keeps is git's to take back
+                folders[:] = [each for each in folders if each != ".git"]  # git's own data is not undone file by file
                 yield from (os.path.join(folder, each) for each in (*folders, *files))
 
 

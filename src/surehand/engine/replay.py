@@ -1,7 +1,7 @@
-"""Record and replay: calls and their results in a file, run again later, each difference named.
+"""Record and replay: write calls and results to a file, make the calls again later, and report each difference.
 
-A recording is JSON lines: one line that says where and when, then one line a call. The journal of a named session
-can be replayed too. The same file can be judged against the rules in force now, without running anything.
+A recording is JSON lines: a header with workspace and time, then one line per call. The journal of a named session can
+be replayed too. Recorded calls can also be judged by the current rules, without running them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Difference:
 
 @frozen
 class Replayed:
-    """One call run again."""
+    """One call made again, and how its result differs."""
 
     recorded: Recorded
     result: ToolResult
@@ -84,7 +84,7 @@ class Replayed:
 
 @frozen
 class Judged:
-    """The verdict on a recorded call then and now."""
+    """The recorded and the current verdict on a call."""
 
     call: ToolCall
     before: str | None
@@ -121,7 +121,7 @@ class Recorder:
 
 
 def read(path: str) -> Recording:
-    """Return a recording (or the calls of a session's journal); raise StateError for what is neither."""
+    """Read a recording or a session's journal; raise StateError if the file is neither."""
     workspace, calls = "", list[Recorded]()
     for number, line in _lines(path):
         try:
@@ -159,10 +159,10 @@ def _load_recorded(data: Mapping[str, Any]) -> Recorded:
 async def replay(
     recording: Recording, executor: Executor, session: Session, view: View, *, ignore: Iterable[str] = ()
 ) -> AsyncIterator[Replayed]:
-    """Make the calls of a recording again, one after another, and yield what is different this time.
+    """Make the calls of a recording again, in order, and yield how each result differs.
 
-    Paths below the workspace of the recording are taken to mean the workspace of the session. `ignore` holds places
-    that may differ (`data.timestamp`, `output`).
+    Paths below the recording's workspace are mapped to that of the session. `ignore` lists fields that may differ
+    (`data.timestamp`, `output`).
     """
     moved = _Moved(recording.workspace, session.workspace)
     ignored = tuple(ignore)
@@ -176,7 +176,7 @@ async def replay(
 
 
 def judge(recording: Recording, executor: Executor, session: Session, view: View) -> list[Judged]:
-    """Return the verdict on each call by the rules in force now, beside the one at the time; nothing runs."""
+    """Judge each call by the current rules, without running it; return both verdicts."""
     moved = _Moved(recording.workspace, session.workspace)
     found: list[Judged] = []
     for recorded in recording.calls:
@@ -187,7 +187,7 @@ def judge(recording: Recording, executor: Executor, session: Session, view: View
 
 
 def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str = "") -> list[Difference]:
-    """Return every place where two values of plain data differ."""
+    """Return all differences between two values of plain data."""
     if path in ignore or before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -209,12 +209,12 @@ def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str
 _OF_ONE_RUN: Final = frozenset({"usage", "duration_ms", "duration_s", "change_id", "output_file", "dry_run"})
 """Fields of a command's `data` that differ in every run: resources, times, and temporary names."""
 _TEMPORARY_NAME: Final = re.compile(r"\b(?:tmp(?:\.[A-Za-z0-9]{6,12}|[a-z0-9_]{8})|surehand-[0-9a-f]{12})(?![\w.])")
-"""A name made for the occasion, as `mktemp` (tmp.3fGh72kLmQ), Python's `tempfile` (tmpa1b2c3d4) and the folder for
-temporary files that commands of a session share (surehand-0123456789ab) spell them."""
+"""Names of temporary files: of `mktemp` (tmp.3fGh72kLmQ), of Python's `tempfile` (tmpa1b2c3d4), and of the temporary
+directory that commands of a session share (surehand-0123456789ab)."""
 
 
 def _comparable(result: ToolResult) -> dict[str, Any]:
-    """Return what counts of a result: not when it ran, how long it took, or what its call was named."""
+    """Return a result without what differs in every run: times, durations, call ids."""
     shown = result.to_dict()
     error = shown["error"]
     found = {
@@ -235,7 +235,7 @@ def _is_of_command(result: ToolResult) -> bool:
 
 
 def _is_occasional(difference: Difference) -> bool:
-    """Say whether two texts differ in temporary names alone: each in the same place, and one name always as one."""
+    """Whether two texts differ only in temporary names, consistently: each name always by the same other one."""
     before, after = difference.before, difference.after
     if not isinstance(before, str) or not isinstance(after, str):
         return False
@@ -247,7 +247,7 @@ def _is_occasional(difference: Difference) -> bool:
 
 @frozen
 class _Moved:
-    """Puts the workspace of the session where that of the recording stands in a value."""
+    """Replaces the recording's workspace by the session's in a value."""
 
     before: str
     after: str

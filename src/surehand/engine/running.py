@@ -1,4 +1,4 @@
-"""Run one handler on the loop, in a worker thread or in a process, under a deadline.
+"""Running one handler: on the loop, in a worker thread or in a process, under a deadline.
 
 An async handler gets its own task, so that one that ignores its cancellation can be abandoned. A thread cannot be
 stopped, only abandoned; it needs no task, and wakes the caller itself. A process is killed. Deadlines of many calls
@@ -320,7 +320,7 @@ async def _end(task: Outcome, grace_s: float) -> None:
         raise again
 
 
-# -- calls in progress -----------------------------------------------------------------------------------------------
+# -- calls in progress -------------------------------------------------------------------------------------------------
 
 CLOSE_LIMIT_S: Final = CHANGE_LIMIT_S + 10.0
 """How long (s) closing waits for the calls it has cancelled; one that outlasts this is not recorded."""
@@ -377,7 +377,7 @@ class Underway:
                 pass
 
 
-# -- deadlines -------------------------------------------------------------------------------------------------------
+# -- deadlines ---------------------------------------------------------------------------------------------------------
 
 SHORT_S: Final = 2.0
 """Shorter deadlines have a timer of their own; longer ones may be late by `LOOK_EVERY_S`."""

@@ -1,16 +1,16 @@
-"""Hooks for people who write no Python: a command that is given each call as JSON and may object or change it.
+"""Shell hooks: commands in the settings that get each call as JSON and may refuse or change it.
 
     [[hooks]]
     event = "before"            # or "after"
     tools = ["Bash", "mcp__*"]
     command = "python3 check.py"
 
-The command reads one JSON object from its input (`event`, `tool`, `args`, `call_id`, `session_id`, `cwd`, `source`,
-and `result` after a call). It answers with its exit code and, if it likes, one JSON object on its output:
+The command reads one JSON object from stdin (`event`, `tool`, `args`, `call_id`, `session_id`, `cwd`, `source`,
+and `result` after a call). It replies by its exit code and, optionally, one JSON object on stdout:
 
-- exit 0, nothing printed: go on
+- exit 0 without output: proceed
 - `{"decision": "deny", "reason": "..."}`, or exit 2 with the reason on stderr: the call is refused
-- `{"args": {...}}` before a call: other arguments, which are checked and judged anew
+- `{"args": {...}}` before a call: changed arguments, which are validated and judged
 - `{"output": "..."}` after a call: another text for the model
 - anything else is a failure of the hook: reported and skipped, or the call fails when the hook is `required`
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 OUTPUT_LIMIT: Final = 1024 * 1024
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
-"""The launcher gives a command no input; what is handed over beside it becomes its input here."""
+"""The launcher gives commands no stdin; descriptor 10, which it passes on, becomes stdin here."""
 _LIFTED: Final = (
     "; it ran in the sandbox, because a project's own file sets it: the user's [sandbox] project_hooks = false lifts "
     "that"
@@ -52,14 +52,14 @@ REFUSED: Final = 2
 
 
 class ShellHook(Extension):
-    """One command of the settings as an extension."""
+    """A hook of the settings, as an extension."""
 
     def __init__(self, number: int, settings: HookSettings, session: Session) -> None:
         self.name = f"hook {number}: {settings.command[:60]}"
         self.description = f"{settings.event} {', '.join(settings.tools)}"
         self.tools = settings.tools
         self.required = settings.required
-        self.timeout_s = settings.timeout + 1.0  # the command is ended first, and then says so itself
+        self.timeout_s = settings.timeout + 1.0  # longer than the command's own, so that the hook can report that
         self._settings = settings
         self._session = session
         self._cwd = session.workspace
@@ -104,7 +104,7 @@ class ShellHook(Extension):
         return answer
 
     async def _run(self, said: bytes) -> tuple[int, str, str]:
-        """Run the command and return exit code, output and errors."""
+        """Run the command and return exit code, stdout and stderr."""
         if self._contained:
             launcher = await self._session.keep(SHELLS).launcher()
             if launcher.profile.contained:
@@ -115,7 +115,7 @@ class ShellHook(Extension):
         """Run the command in the sandbox; explain denials with the setting that lifts them."""
         words = (bash(), "-c", _TAKE_INPUT, "bash", "/bin/sh", "-c", self._settings.command)
         environment = self._session.keep(SHELLS).environment("hook")
-        out, err = _Kept(), _Kept()
+        out, err = _Head(), _Head()
         watch = ProgramWatch(self._session, launcher, self.name)
         command = Command(words, self._cwd, environment, script=said)
         run = launcher.run(command, out.feed, err.feed, change_log=watch.change_log)
@@ -132,7 +132,7 @@ class ShellHook(Extension):
         return ended.exit_code, out.text(), errors
 
     async def _run_as_user(self, said: bytes) -> tuple[int, str, str]:
-        """Run the command in a group of its own, which ends with it."""
+        """Run the command in its own process group, which is killed at its end."""
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -178,8 +178,8 @@ def _veto(tool: Tool, name: str, reason: str) -> ToolFailure:
     )
 
 
-class _Kept:
-    """The beginning of what a command prints."""
+class _Head:
+    """The first bytes of a command's output."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
@@ -192,7 +192,7 @@ class _Kept:
 
 
 async def _some(stream: asyncio.StreamReader | None) -> bytes:
-    """Read to the end and keep the beginning: a hook that never stops printing fills no memory."""
+    """Read a stream to its end and keep its first bytes; endless output must not fill the memory."""
     assert stream is not None
     kept = bytearray()
     while block := await stream.read(65536):

@@ -1,4 +1,4 @@
-"""Scheduling: a concurrency limit and a bounded queue per tool, one call at a time per declared resource.
+"""Slots for calls: a concurrency limit and a bounded queue per tool, one call at a time per declared resource.
 
 Waiting calls are served in order of arrival. The common case, a free slot and no resource, is two additions.
 """
@@ -145,7 +145,7 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-# -- turns of the event loop -----------------------------------------------------------------------------------------
+# -- turns of the event loop -------------------------------------------------------------------------------------------
 
 # A read of a file in the page cache is answered without an `await` that really waits. A thousand of them in one list
 # would hold up everything else for as long as all of them take, so a call that finds its turn of the loop used up

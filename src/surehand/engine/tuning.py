@@ -1,10 +1,10 @@
-"""Tuning by what was measured: three pure functions, and a tuner that follows them when it is switched on.
+"""Tuning by measurements: three pure functions that advise, and a tuner that applies their advice if enabled.
 
 - timeout: max(1.5 x p95, 3 x average, 5 s)
-- concurrency: one less above 10% of calls that waited, one more under 1%
-- caching: on above 10 calls a window that take over 100 ms on average
+- concurrency: one less if over 10% of calls waited, one more if under 1%
+- caching: on for over 10 calls a window of over 100 ms on average
 
-Every advice carries its reason; every change is an event.
+Each advice has a reason; each change is an event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["timeout", "concurrency", "caching"]
 LEAST_CALLS: Final = 20
-"""Calls that must have been seen before anything is advised."""
+"""Minimum number of calls before anything is advised."""
 LEAST_TIMEOUT_S: Final = 5.0
 MOST_TIMEOUT_S: Final = 600.0
 MOST_AT_ONCE: Final = 64
@@ -32,7 +32,7 @@ STEP_EVERY_S: Final = 10.0
 
 @frozen
 class Advice:
-    """One change worth making to one tool, and why."""
+    """One advised change for one tool, and its reason."""
 
     tool: str
     kind: Kind
@@ -52,7 +52,7 @@ class Advice:
 
 
 def advise_timeout(metrics: ToolMetrics, current_s: float) -> Advice | None:
-    """Return the time-out the measured durations ask for, when it differs enough to matter."""
+    """Advise a timeout for the measured durations, if it differs enough from the current one."""
     execution = metrics.execution
     if execution.total_calls < LEAST_CALLS:
         return None
@@ -65,7 +65,7 @@ def advise_timeout(metrics: ToolMetrics, current_s: float) -> Advice | None:
 
 
 def advise_concurrency(metrics: ToolMetrics, current: int) -> Advice | None:
-    """Return one place less when many calls wait, one more when hardly any does."""
+    """Advise a limit lower by one if many calls wait, higher by one if hardly any does."""
     window = metrics.window
     if window.calls < LEAST_CALLS:
         return None
@@ -78,7 +78,7 @@ def advise_concurrency(metrics: ToolMetrics, current: int) -> Advice | None:
 
 
 def advise_caching(metrics: ToolMetrics, enabled: bool) -> Advice | None:
-    """Return that results should be kept when a tool is called often and is slow."""
+    """Advise caching for a tool that is slow and often called."""
     window = metrics.window
     if enabled or window.calls <= 10 or window.avg_ms <= 100:
         return None
@@ -87,10 +87,10 @@ def advise_caching(metrics: ToolMetrics, enabled: bool) -> Advice | None:
 
 
 class Tunable(Protocol):
-    """What can be tuned; the executor is one."""
+    """Limits that can be tuned (`EngineLimits`)."""
 
     def timeout_of(self, tool: str) -> float | None:
-        """Return the time-out of a tool that may be tuned; None when the tool or the settings fix it."""
+        """Return the timeout (s) of a tool; None if the tool or the settings fix it."""
         ...
 
     def set_timeout(self, tool: str, seconds: float) -> None:
@@ -98,7 +98,7 @@ class Tunable(Protocol):
         ...
 
     def limit_of(self, tool: str) -> int | None:
-        """Return how many calls of a tool run at once; None when it has not run, or the settings fix it."""
+        """Return the concurrency limit of a tool; None if it has not run, or the settings fix it."""
         ...
 
     def set_limit(self, tool: str, limit: int) -> None:
@@ -107,7 +107,7 @@ class Tunable(Protocol):
 
 
 class EngineLimits:
-    """The limits of an executor as something that can be tuned; what a tool or the settings fix stays as it is."""
+    """The limits of an executor that may be tuned: those that neither tool nor settings fix."""
 
     def __init__(self, executor: Executor, settings: Settings) -> None:
         self._executor = executor
@@ -141,7 +141,7 @@ class EngineLimits:
 
 
 class Tuner:
-    """Follows the advice, a step every few seconds, while calls come in. A listener of the bus."""
+    """Applies advice every few seconds while calls are made; a listener of the bus."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Tuner:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.cached: set[str] = set() if cached is None else cached
-        """Tools whose results are cached because of advice; read by the cache."""
+        """Tools whose results are cached by advice; read by the cache."""
         self.log: list[Advice] = []
         self._figures = figures
         self._target = target
@@ -171,7 +171,7 @@ class Tuner:
             self.step()
 
     def step(self) -> list[Advice]:
-        """Apply what is advised now and return it."""
+        """Apply the current advice and return it."""
         taken = [advice for metrics in self._figures() for advice in self.advice(metrics)]
         for advice in taken:
             self._apply(advice)
@@ -180,7 +180,7 @@ class Tuner:
         return taken
 
     def advice(self, metrics: ToolMetrics) -> list[Advice]:
-        """Return what is advised for one tool."""
+        """Return the advice for one tool."""
         timeout, limit = self._target.timeout_of(metrics.tool), self._target.limit_of(metrics.tool)
         found = (
             advise_timeout(metrics, timeout) if timeout is not None else None,
