@@ -375,7 +375,7 @@ def test_room_is_made_within_a_question_whose_calls_alone_are_too_much() -> None
         messages.append(Message("assistant", "", (ToolCall("Write", long, f"c{n}", "model"),)))
         messages.append(Message("tool", results=(ToolResult(output="ok"),)))
     compacted = Room().compact(messages, "", [], 8000)
-    made, said = compacted.messages, compacted.said
+    made, said = compacted.messages, compacted.report
     assert "dropped the 1" in said
     assert len(json.dumps([message.to_dict() for message in made])) < 8000 * 4
     assert made[0] is messages[0]
@@ -388,7 +388,7 @@ def test_the_oldest_questions_go_with_all_that_belongs_to_them() -> None:
     for n in range(10):
         messages += [Message("user", f"question {n} " + "x" * 4000), Message("assistant", f"answer {n}")]
     compacted = Room().compact(messages, "", [], 8000)
-    made, said = compacted.messages, compacted.said
+    made, said = compacted.messages, compacted.report
     assert "oldest exchanges" in said
     assert made == messages[len(messages) - len(made) :]
     assert made[0].role == "user"

@@ -1,10 +1,10 @@
-"""The loop: the model speaks, its calls go through the door, the results go back, until it answers or a limit is met.
+"""The agent loop: the model's calls are run and their results sent back, until it answers or a limit is reached.
 
-Everything it says and gets is a message event, so the journal of a session is the session: `agent.transcript`
-reads it back. The loop asks nobody and decides nothing about permission; the door does.
+Each message is an event in the session's journal, from which `agent.transcript` reads the conversation back. Permission
+is the executor's business; the loop asks nobody.
 
-Structured output (`OutputShape`) is an answer validated against a schema, and asked for again if it does not fit. The
-prompt holds the schema, which every provider understands; the answer is validated here, whatever a provider promises.
+Structured output (`OutputShape`) is an answer validated against a schema, and requested again if it does not fit. The
+prompt contains the schema, which works with every provider; the answer is validated here, whatever a provider promises.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "Loop", "Outcome"]
 RETRY_WAITS_S: Final = (1.0, 4.0, 15.0)
-"""Waits before trying an overloaded model again, where its server does not ask for longer ones."""
+"""Waits before retries of an overloaded model; longer if its server says so."""
 LONGEST_WAIT_S: Final = 60.0
-"""Longest wait; if a server asks for more, the request fails."""
+"""Longest wait; if a server asks for a longer one, the request fails."""
 
 
 @frozen
@@ -62,20 +62,20 @@ class Limits:
     turns: int = 50
     tokens: int | None = None
     seconds: float | None = None
-    """Of the whole answer: a call or a model that takes longer is stopped in the middle."""
+    """For the whole answer: a call or a model that takes longer is cancelled."""
     cost: float | None = None
     prices: tuple[float, float] | None = None
-    """Of a million tokens in and out. Tokens read from the provider's cache count as full ones: never too little."""
+    """Of a million tokens in and out. Tokens from the provider's cache count in full, so the cost is never too low."""
     estimate: Callable[[str, str, Usage], float | None] | None = None
-    """What a turn of a provider's model costs by public prices, where `prices` says nothing; None if nobody knows."""
+    """Cost of a turn (provider, model, usage) by public prices, used without `prices`; None if it is unknown."""
     max_tokens: int = 8192
 
     def cost_of(self, usage: Usage) -> float | None:
-        """Return what tokens cost, where prices are known."""
+        """Return the cost of tokens; None without prices."""
         return None if self.prices is None else usage.cost_at(self.prices)
 
     def find_reached(self, outcome: Outcome, elapsed_s: float) -> str | None:
-        """Return the limit reached before the next turn, if any; sub-agents' spending counts."""
+        """Return the limit that forbids another turn, if any; what sub-agents spent counts."""
         if outcome.turns >= self.turns:
             return "turn_limit"
         if self.tokens is not None and outcome.spent.usage.total >= self.tokens:
@@ -88,16 +88,16 @@ class Limits:
 
 @dataclass(slots=True)
 class Spent:
-    """What a question has cost so far: its own turns and those of every sub-agent below, which share it."""
+    """The cost of a question so far, with that of all sub-agents below, which share the object."""
 
     usage: Usage = field(default_factory=Usage)
     cost: float | None = 0.0
     """None once a turn's price is unknown."""
     estimated: bool = False
-    """Whether a part of the cost is by public prices."""
+    """Whether a part of the cost is estimated by public prices."""
 
     def add(self, turn: Turn, model: Model, limits: Limits) -> None:
-        """Count a turn. Prices have steps, so that each turn is priced by itself."""
+        """Add a turn. Each is priced by itself, since prices depend on a turn's size."""
         self.usage += turn.usage
         cost = limits.cost_of(turn.usage)
         if cost is None and limits.estimate is not None:
@@ -106,7 +106,7 @@ class Spent:
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def join(self, other: Spent) -> None:
-        """Add what another question has cost."""
+        """Add the cost of another question."""
         self.usage += other.usage
         self.estimated = self.estimated or other.estimated
         self.cost = None if other.cost is None or self.cost is None else self.cost + other.cost
@@ -114,7 +114,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one question: the answer, every call with its result, and why it ended."""
+    """The outcome of one question: the answer, the calls with their results, and why it ended."""
 
     text: str = ""
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
@@ -124,9 +124,9 @@ class Outcome:
     stop: Stop | str = "end"
     spent: Spent = field(default_factory=Spent)
     value: Any = None
-    """What the answer holds, where one of a given shape was asked for."""
+    """The parsed answer, if one of a given shape was requested."""
     problem: str = ""
-    """Why an answer did not fit that shape."""
+    """Why the answer did not fit that shape."""
 
     @property
     def answered(self) -> bool:
@@ -134,7 +134,7 @@ class Outcome:
         return self.stop == "end"
 
     def join(self, later: Outcome) -> Outcome:
-        """Return a later outcome of the same question, with what this one took before it."""
+        """Return a later outcome of the same question, with the calls and usage of this one added."""
         later.calls, later.results = [*self.calls, *later.calls], [*self.results, *later.results]
         later.usage, later.turns = self.usage + later.usage, self.turns + later.turns
         if self.spent is not later.spent:
@@ -143,7 +143,7 @@ class Outcome:
 
 
 class Loop:
-    """One conversation of one model over one session's tools."""
+    """A conversation of a model in a session, with the session's tools."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Loop:
         self.busy = False
         """Whether a turn is still running."""
         self.outcome = Outcome()
-        """What came of the latest question so far; whole also when it was interrupted."""
+        """The outcome of the latest question so far; valid also if it was interrupted."""
         self._room = Room()
         self._spent = spent
         self._interrupted: Mapping[int, ToolResult] | None = None
@@ -178,7 +178,7 @@ class Loop:
         self._on_thought: Callable[[str], None] = on_thought or (lambda text: None)
 
     def restart(self, transcript: Transcript) -> None:
-        """Go on from a transcript, as a rewind leaves it."""
+        """Continue from another transcript, as after a rewind."""
         self.messages, self._interrupted = list(transcript.messages), transcript.interrupted
 
     async def ask(self, prompt: Prompt) -> Outcome:
@@ -199,7 +199,7 @@ class Loop:
             async with limit:
                 await self._answer_interrupted()
                 self.session.emit("turn_started", turn=self.session.begin_turn(), prompt=message.text[:PROMPT_SHOWN])
-                self._say(replace(message, text=self._with_notices(message.text)))
+                self._add_message(replace(message, text=self._with_notices(message.text)))
                 await self._take_turns(outcome)
         except TimeoutError:
             if not limit.expired():
@@ -211,7 +211,7 @@ class Loop:
         return outcome
 
     async def converse(self, prompts: AsyncIterator[Prompt]) -> AsyncIterator[Outcome]:
-        """Take questions from a stream, one after the other, and yield the outcome of each."""
+        """Ask the questions of a stream one after the other, and yield their outcomes."""
         async for prompt in prompts:
             yield await self.ask(prompt)
 
@@ -227,51 +227,51 @@ class Loop:
             outcome.usage += turn.usage
             outcome.spent.add(turn, self.model, self.limits)
             outcome.text = message.text
-            self._say(message, turn.usage)
+            self._add_message(message, turn.usage)
             if not message.calls:
                 outcome.stop = "empty" if turn.stop == "end" and not message.text.strip() else turn.stop
                 return
             await self._answer(message.calls, {})
             if self.session.closed or self.executor.underway.closed:
-                return  # interrupted: no call would run, and asking the model costs tokens
+                return  # closing: no call would run any more, and another turn costs tokens
 
     async def _answer_interrupted(self) -> None:
-        """Answer the calls of a turn that a crash interrupted: those that began are not made again."""
+        """Answer the calls of a turn that a crash interrupted; those that had begun are not repeated."""
         if self._interrupted is None:
             return
         known, self._interrupted = self._interrupted, None
         calls = self.messages[-1].calls
         if began := ", ".join(call.name for position, call in enumerate(calls) if position in known):
-            told = (
+            note = (
                 f"the session was interrupted in {began}; calls that had begun are not repeated; the model is told so"
             )
-            self.session.emit("note", message=told)
+            self.session.emit("note", message=note)
         await self._answer(calls, known)
 
     async def _answer(self, calls: Sequence[ToolCall], known: Mapping[int, ToolResult]) -> None:
-        """Run a turn's calls, and record their results."""
-        results, stopped_by = await run_calls(calls, known, self.executor, self.session, self.selection)
+        """Run a turn's calls and record their results."""
+        results, cancellation = await run_calls(calls, known, self.executor, self.session, self.selection)
         self.outcome.calls += calls
         self.outcome.results += results
-        self._say(Message("tool", self._with_notices(""), results=tuple(map(mark_foreign_text, results))))
-        if stopped_by is not None:
-            raise stopped_by
+        self._add_message(Message("tool", self._with_notices(""), results=tuple(map(mark_foreign_text, results))))
+        if cancellation is not None:
+            raise cancellation
 
-    async def _make_room(self, tools: Sequence[ToolInfo]) -> None:
-        """Drop the oldest exchanges where the conversation nears its model's limit; report and summarize them."""
+    async def _compact(self, tools: Sequence[ToolInfo]) -> None:
+        """Compact a conversation that nears the model's limit: drop the oldest results and exchanges, and summarize."""
         window = self.model.context_tokens
         compacted = self._room.compact(self.messages, self.system, tools, window)
         self.messages = compacted.messages
-        if not compacted.said:
+        if not compacted.report:
             return
         summary = await self._summarize(compacted.dropped) if compacted.dropped else ""
         if summary:
             self.messages.insert(0, summary_message(summary))
-        stands = "; a summary stands in its place" if summary else ""
-        self.session.emit("note", message=f"{compacted.said}{stands}")
+        replaced = "; a summary stands in its place" if summary else ""
+        self.session.emit("note", message=f"{compacted.report}{replaced}")
 
     async def _summarize(self, dropped: Sequence[Message]) -> str:
-        """Return a model's summary of dropped exchanges; empty if that fails, which must not end the conversation."""
+        """Return the model's summary of dropped exchanges; empty if that fails, which must not end the conversation."""
         request = summary_request(dropped, self.model.context_tokens, self.limits.max_tokens)
         try:
             turn = await request_turn(self.model, request, lambda piece: None, lambda wait: None)
@@ -284,40 +284,42 @@ class Loop:
 
     async def _turn(self) -> Turn:
         tools = self.selection.active_tools() if self.selection is not None else []
-        await self._make_room(tools)
+        await self._compact(tools)
         request = ModelRequest(self.system, tuple(self.messages), tools, self.limits.max_tokens)
-        spoken: list[str] = []
+        streamed: list[str] = []
 
-        def heard(piece: Delta) -> None:
+        def on_piece(piece: Delta) -> None:
             if isinstance(piece, ThoughtDelta):
                 self._on_thought(piece.text)
                 return
-            spoken.append(piece.text)
+            streamed.append(piece.text)
             self._on_text(piece.text)
 
         try:
-            return await request_turn(self.model, request, heard, lambda wait: self.session.emit("note", message=wait))
+            return await request_turn(
+                self.model, request, on_piece, lambda wait: self.session.emit("note", message=wait)
+            )
         except (ModelError, asyncio.CancelledError):
-            if text := "".join(spoken).strip():  # the user has seen it, and may refer to it
+            if text := "".join(streamed).strip():  # the user has seen it, and may refer to it
                 self.outcome.text = text
-                self._say(Message("assistant", f"{text} [broken off here]"))
+                self._add_message(Message("assistant", f"{text} [broken off here]"))
             raise
 
-    def _say(self, message: Message, usage: Usage | None = None) -> None:
+    def _add_message(self, message: Message, usage: Usage | None = None) -> None:
         self.messages.append(message)
-        spoke = {} if usage is None else {"model": f"{self.model.provider}/{self.model.name}"}
-        self.session.emit("message", message=message, usage=usage, **spoke)
+        model = {} if usage is None else {"model": f"{self.model.provider}/{self.model.name}"}
+        self.session.emit("message", message=message, usage=usage, **model)
 
     def _with_notices(self, text: str) -> str:
-        told, self.session.notices = "\n\n".join(self.session.notices), []
-        return f"{told}\n\n{text}".strip() if told else text
+        notices, self.session.notices = "\n\n".join(self.session.notices), []
+        return f"{notices}\n\n{text}".strip() if notices else text
 
 
 def normalize_calls(message: Message, before: Iterable[Message], selection: Selection | None) -> Message:
-    """Return a model's message with unique call ids and the tools' registered names.
+    """Return a model's message with unique call ids and the registered names of tools.
 
-    Models repeat ids, which providers refuse when the conversation is sent back to them; and they call a deferred tool
-    by the name a provider once saw.
+    Models repeat ids, which providers refuse in a later request; and they call a deferred tool by the name that a
+    provider accepts, which may differ.
     """
     if not message.calls:
         return message
@@ -337,25 +339,24 @@ async def run_calls(
     session: Session,
     selection: Selection | None,
 ) -> tuple[list[ToolResult], asyncio.CancelledError | None]:
-    """Run calls through the door, but for those with a known result; return all results by position, and what stopped
-    them if something did.
+    """Run calls, except those with a known result; return all results by position, and the cancellation if any.
 
-    What is stopped gets a result all the same: a conversation that goes on later must not hold a call without one.
+    Cancelled calls get a result too: providers refuse a call without one when the conversation continues.
     """
     if selection is None:
         return [no_tools_result(call) for call in calls], None
     results = dict(known)
-    waiting = [position for position in range(len(calls)) if position not in results]
-    stopped_by: asyncio.CancelledError | None = None
+    to_run = [position for position in range(len(calls)) if position not in results]
+    cancellation: asyncio.CancelledError | None = None
 
-    def take(finished: tuple[int, ToolResult]) -> None:
-        results[waiting[finished[0]]] = finished[1]
+    def record(finished: tuple[int, ToolResult]) -> None:
+        results[to_run[finished[0]]] = finished[1]
 
     try:
-        await run_each([calls[position] for position in waiting], executor, session, selection, take)
+        await run_each([calls[position] for position in to_run], executor, session, selection, record)
     except asyncio.CancelledError as cancelled:
-        stopped_by = cancelled
-    return [results.get(position) or stopped_result(call) for position, call in enumerate(calls)], stopped_by
+        cancellation = cancelled
+    return [results.get(position) or stopped_result(call) for position, call in enumerate(calls)], cancellation
 
 
 def no_tools_result(call: ToolCall) -> ToolResult:
@@ -365,7 +366,7 @@ def no_tools_result(call: ToolCall) -> ToolResult:
 
 
 def stopped_result(call: ToolCall) -> ToolResult:
-    """Answer a call that ended with its conversation: by Ctrl-C, or by a limit of time."""
+    """Answer a call that was cancelled: by Ctrl-C, or by the time limit."""
     message = f"{call.name} was stopped before it ended; a part of it may have been done"
     return unanswered_result(call, ToolError("cancelled", message, LOOK_FIRST, {"interrupted": True}))
 
@@ -373,19 +374,19 @@ def stopped_result(call: ToolCall) -> ToolResult:
 async def request_turn(
     model: Model, request: ModelRequest, on_piece: Callable[[Delta], None], on_wait: Callable[[str], None]
 ) -> Turn:
-    """Return a model's turn; streamed pieces go to `on_piece`, reasons for waiting to `on_wait`."""
+    """Return a model's turn, with retries; streamed pieces go to `on_piece`, the reasons for waits to `on_wait`."""
     for wait_s in (*RETRY_WAITS_S, None):
-        spoken = False
+        streamed = False
         try:
             async for event in model.stream(request):
                 if isinstance(event, Turn):
                     return event
-                spoken = True
+                streamed = True
                 on_piece(event)
             raise ModelError(f"{model.name} ended its stream without a turn", "Try again.", retryable=True)
         except ModelError as problem:
-            # Once a piece of the answer was shown, another try would show it twice.
-            if not problem.retryable or spoken or wait_s is None or problem.after_s > LONGEST_WAIT_S:
+            # After a piece was streamed, a retry would stream it again.
+            if not problem.retryable or streamed or wait_s is None or problem.after_s > LONGEST_WAIT_S:
                 raise
             wait_s = max(wait_s, problem.after_s)
             on_wait(f"{problem.message}; trying again in {wait_s:g} s")
@@ -394,7 +395,7 @@ async def request_turn(
 
 
 RETRIES: Final = 3
-"""How often an answer that does not fit is asked for again."""
+"""How often an answer that does not fit is requested again."""
 FAULTS_TOLD: Final = 10
 _FENCED: Final = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 _WANTED: Final = "Answer with one JSON value and nothing else, no words round it. It must fit this JSON Schema:\n"
@@ -420,24 +421,24 @@ class OutputShape:
             raise SettingsError(problem.message) from None
 
     def read(self, text: str) -> Any:
-        """Return the value an answer holds; raise ValueError that says what does not fit."""
-        value = _json_of(text)
+        """Parse and validate an answer; raise ValueError with what does not fit."""
+        value = _parse_json(text)
         faults: Any = islice(self._validator.iter_errors(value), FAULTS_TOLD)
-        if told := [f"at {_format_location(fault)}: {fault.message}" for fault in faults]:
-            raise ValueError("\n".join(told))
+        if lines := [f"at {_format_location(fault)}: {fault.message}" for fault in faults]:
+            raise ValueError("\n".join(lines))
         return value if self._parse is None else self._parse(value)  # a pydantic error is a ValueError
 
     def extend_prompt(self, prompt: Prompt) -> Message:
-        """Return the prompt with the schema its answer must have."""
+        """Return the prompt with the schema added."""
         message = user_message(prompt)
         text = f"{message.text}\n\n{_WANTED}{json.dumps(self.schema, ensure_ascii=False)}"
         return Message("user", text, images=message.images)
 
 
 async def ask_for(loop: Loop, prompt: Prompt, shape: OutputShape) -> Outcome:
-    """Ask until the answer fits or the retries are spent; the outcome has its `value`, and all that it took.
+    """Ask until an answer fits or the retries are used up; the outcome has its `value`, and the cost of all attempts.
 
-    Where no answer fits, its `stop` is `invalid_output`; where a limit was met first, that limit.
+    Its `stop` is `invalid_output` if no answer fits, or the limit that was reached first.
     """
     outcome = await loop.ask(shape.extend_prompt(prompt))
     for left in reversed(range(RETRIES + 1)):
@@ -455,8 +456,8 @@ async def ask_for(loop: Loop, prompt: Prompt, shape: OutputShape) -> Outcome:
     return outcome
 
 
-def _json_of(text: str) -> Any:
-    """Return the JSON value of an answer, also where a model put it between fences."""
+def _parse_json(text: str) -> Any:
+    """Return the JSON value of an answer, which may be fenced."""
     for candidate in (text.strip(), *(found.strip() for found in _FENCED.findall(text))):
         try:
             return json.loads(candidate)

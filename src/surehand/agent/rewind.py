@@ -1,10 +1,9 @@
 """Rewind: bring a session back to just before one of its turns; the files, the transcript, or both.
 
-A turn is a checkpoint that costs one line of the journal: the transcript is as long as it was when the line was
-written, and the history knows which changes belong to which turn. Files are put back by `Undo`, through the door, so
-a rewind is judged, recorded, refused where somebody changed a file since, and can itself be undone. A rewind is
-announced in the journal before it begins. When its process dies, the history says whether the files were put back: if
-so, the transcript follows; if not, nothing has happened.
+Each turn is a checkpoint, which is one line of the journal: it has the length of the transcript, and the history has
+the turn of each change. Files are restored by a call of `Undo`, so that a rewind is judged and recorded, refused if
+somebody has changed a file since, and can be undone. The journal has a record before it begins. If the process dies,
+the history tells whether the files were restored: if so, the transcript is rewound too; if not, nothing has happened.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from surehand.history.history import HISTORY
 from surehand.history.recovery import recover_interrupted
 
 PROMPT_SHOWN: Final = 500
-"""Characters of a prompt that a checkpoint holds; the whole is in the transcript."""
+"""Characters of a checkpoint's prompt; all of it is in the transcript."""
 
 
 class Conversation(Protocol):
-    """A loop over the session, which must forget what was rewound."""
+    """A loop of the session, whose transcript must be replaced after a rewind."""
 
     @property
     def busy(self) -> bool:
@@ -37,30 +36,30 @@ class Conversation(Protocol):
         ...
 
     def restart(self, transcript: Transcript) -> None:
-        """Go on from a transcript."""
+        """Continue from another transcript."""
         ...
 
 
 class RewindJournal(Protocol):
-    """What a rewind needs of a session's journal, on disk or in memory."""
+    """The part of a session's journal, on disk or in memory, that a rewind uses."""
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         """Return the journal's records, oldest first."""
         ...
 
     problem: str
-    """Why nothing can be added to it; empty when all is well."""
+    """Why it cannot be written; empty if it can."""
 
     def hold_alone(self) -> AbstractContextManager[bool]:
         """Lock the journal inside the block; False if another process has it."""
         ...
 
     def check_branch(self, name: str) -> None:
-        """Raise ToolFailure where no session of that name can branch off this one."""
+        """Raise ToolFailure if no session of that name can branch off."""
         ...
 
     def start_branch(self, name: str, turn: str) -> None:
-        """Begin another session's journal with what came before a turn."""
+        """Create another session's journal with what came before a turn."""
         ...
 
     def drop_branch(self, name: str) -> None:
@@ -69,7 +68,7 @@ class RewindJournal(Protocol):
 
 
 class SessionRewinder:
-    """The checkpoints of one session, and the way back to them."""
+    """The checkpoints of a session, and rewinding to them."""
 
     def __init__(
         self,
@@ -82,19 +81,19 @@ class SessionRewinder:
     ) -> None:
         self.session = session
         self.conversations: WeakSet[Conversation] = WeakSet()
-        """Loops over the session: they hold the transcript in memory, and must hear of a rewind."""
+        """Loops of the session, which have the transcript in memory."""
         self._call = call
         self._dry_run = dry_run
         self._journal = journal
         self._board = board
 
     def transcript(self) -> Transcript:
-        """Return the conversation so far; a rewind that a dead process left unfinished is finished first."""
+        """Return the conversation so far, after finishing a rewind that a dead process left unfinished."""
         found = read(self._journal.records())
         if not found.unfinished or self._journal.problem or any(each.busy for each in self.conversations):
             return found
         with self._journal.hold_alone() as alone:
-            if not alone:  # the process that began it is still working on it
+            if not alone:  # another process may be rewinding
                 return found
             for id, begun in found.unfinished.items():
                 change_id = self._change_made_by(id) if begun.get("files") else ""
@@ -106,7 +105,7 @@ class SessionRewinder:
         return list(self.transcript().checkpoints)
 
     def changes(self, checkpoints: Sequence[Checkpoint]) -> dict[str, list[str]]:
-        """Return the paths that each turn changed and that were not taken back, by turn."""
+        """Return the paths changed by each turn and not undone since, by turn."""
         found: dict[str, list[str]] = {each.turn: [] for each in checkpoints}
         for change in self.session.keep(HISTORY).standing(turns=list(found)):
             paths = found[change.turn]
@@ -114,7 +113,7 @@ class SessionRewinder:
         return found
 
     def _is_changed_by(self, turns: Sequence[Checkpoint]) -> bool:
-        """Return whether any effect of the turns remains, in files or elsewhere."""
+        """Return whether any change of the turns is not undone, in files or elsewhere."""
         return bool(self.session.keep(HISTORY).standing(turns=[each.turn for each in turns]))
 
     async def rewind(
@@ -129,7 +128,7 @@ class SessionRewinder:
     ) -> ToolResult:
         """Bring files, transcript or both back to just before a turn, given by its number or id.
 
-        With `branch` the conversation so far stays as it is, and a session of that name goes on from the turn.
+        With `branch` this conversation stays as it is, and a new session of that name continues from the turn.
         """
         try:
             return await self._rewind(
@@ -139,7 +138,7 @@ class SessionRewinder:
             return ToolResult.failed(ToolError.of(failure))
 
     async def undo_rewind(self, *, force: bool = False) -> ToolResult:
-        """Take the latest rewind back: its files and the turns it took away."""
+        """Undo the latest rewind: restore its files and turns."""
         try:
             return await self._undo_rewind(force)
         except ToolFailure as failure:
@@ -158,11 +157,11 @@ class SessionRewinder:
             self._refuse_while_busy(truncates and not alone)
             running = [_name_task(each) for each in self._tasks_of(turns) if each.status == "in_progress"]
             by, preview = await self._plan_files(would, turns, files, force, running)
-            if dry_run or not preview.ok:  # a conflict is reported before anything is stopped or begun
+            if dry_run or not preview.ok:  # a conflict is reported before any task is stopped
                 return preview
-            self._refuse_unkept()
+            self._refuse_unwritable()
             stopped = await self._stop_tasks(turns)
-            if stopped:  # what a command changed is recorded when it has ended
+            if stopped:  # a command's changes are recorded when it ends
                 by, _ = await self._plan_files(would, turns, files, force)
             order = {"action": "rewind", "to": turns[0].turn, "files": by is not None, "transcript": truncates}
             done = [_describe_rewind(turns, transcript, branch), *stopped]
@@ -172,7 +171,7 @@ class SessionRewinder:
     async def _plan_files(
         self, would: str, turns: Sequence[Checkpoint], files: bool, force: bool, running: Sequence[str] = ()
     ) -> tuple[tuple[str, Mapping[str, Any]] | None, ToolResult]:
-        """Return the call that puts the files back, None where there is nothing to put back, and its preview."""
+        """Return the call that restores the files, None if there is nothing to restore, and its preview."""
         if running:
             too = f" and takes back what {'it' if len(running) == 1 else 'they'} changed" if files else ""
             would += f" Stops {', '.join(running)}{too}."
@@ -182,7 +181,7 @@ class SessionRewinder:
         undo = {"turns": [each.turn for each in turns], "force": force}
         by = "Undo", undo
         preview = await self._preview(would, turns, by)
-        if not force and not preview.ok:  # later changes of the user are merged where possible
+        if not force and not preview.ok:  # merge with later changes of the user, if possible
             by = "Undo", {**undo, "merge": True}
             preview = await self._preview(would, turns, by)
         return by, preview
@@ -201,19 +200,19 @@ class SessionRewinder:
         by = ("Redo", redo) if latest.change_id else None
         with self._journal.hold_alone() as alone:
             self._refuse_while_busy(not alone)
-            self._refuse_unkept()
+            self._refuse_unwritable()
             order = {"action": "restore", "of": latest.id, "files": by is not None, "transcript": True}
             turns = format_count(len(latest.checkpoints), "turn")
             return await self._carry_out(order, by, [f"Took the rewind back: the conversation has {turns} again."])
 
-    def _refuse_unkept(self) -> None:
-        """Raise ToolFailure if the journal cannot be written: the rewind would be half done and forgotten."""
+    def _refuse_unwritable(self) -> None:
+        """Raise ToolFailure if the journal cannot be written: the transcript could not be rewound."""
         if self._journal.problem:
             hint = "Nothing was changed. Let the folder be written, or name another with SUREHAND_HOME."
             raise ToolFailure(self._journal.problem, code="precondition_failed", hint=hint)
 
     def _check_options(self, files: bool, transcript: bool, branch: str | None) -> None:
-        """Raise ToolFailure for options that no rewind can have."""
+        """Raise ToolFailure for invalid options."""
         self.session.refuse_if_closed()
         if branch is not None and (problem := name_problem(branch)):
             raise ToolFailure(problem, code="invalid_args", hint="Choose another name.")
@@ -223,7 +222,7 @@ class SessionRewinder:
             raise ToolFailure("there is nothing to rewind", code="invalid_args", hint="Say files, transcript, or both.")
 
     def _turns_from(self, to: int | str) -> list[Checkpoint]:
-        """Return the turn that is meant and all after it."""
+        """Return a turn, by id or number, and all after it."""
         known = self.checkpoints()
         for position, each in enumerate(known):
             if to in (each.turn, each.number, str(each.number)):
@@ -232,7 +231,7 @@ class SessionRewinder:
         raise ToolFailure(f"there is no turn {to}", code="precondition_failed", hint=f"The turns are {turns}.")
 
     def _refuse_while_busy(self, shared: bool) -> None:
-        """Raise ToolFailure while a turn is still running here, or another process has the transcript in its memory."""
+        """Raise ToolFailure while a turn runs here, or if another process has the session open."""
         if any(each.busy for each in self.conversations):
             raise ToolFailure("a turn is still running", code="precondition_failed", hint="Stop it first, then rewind.")
         if shared:
@@ -260,7 +259,7 @@ class SessionRewinder:
         said: list[str],
         branch: str | None = None,
     ) -> ToolResult:
-        """Record the begin, restore the files, and record the end; the transcript is derived from these records."""
+        """Record the beginning, restore the files, and record the end, from which the transcript is derived."""
         id = new_id("rewind")
         if branch is not None:
             self._journal.start_branch(branch, order["to"])
@@ -272,7 +271,7 @@ class SessionRewinder:
                 result = await self._call(by[0], by[1], id=id)
             ended = result.ok
         finally:
-            # A call that was cancelled may have put the files back: the history knows.
+            # A cancelled call may have restored the files: the history tells.
             change_id = self._change_made_by(id) if by is not None else ""
             happened = ended or bool(change_id)
             self.session.emit("rewind_ended", id=id, ok=happened, change_id=change_id)
@@ -289,13 +288,13 @@ class SessionRewinder:
         return ToolResult(data=data, output="\n".join(lines), undo=result.undo)
 
     def _change_made_by(self, call_id: str) -> str:
-        """Return the change that the rewind's own call made, if any."""
+        """Return the id of the change that a call made; empty if it made none."""
         history = self.session.keep(HISTORY)
         recover_interrupted(history)
         return next((each.id for each in history.changes(call_id=call_id)), "")
 
     async def _stop_tasks(self, turns: Sequence[Checkpoint]) -> list[str]:
-        """Stop what the turns left running, drop their to-dos, and report both."""
+        """Stop the running tasks of turns and remove their to-dos; return a line for each task stopped."""
         stopped: list[str] = []
         for task in self._tasks_of(turns):
             board = self.session.keep(self._board)
@@ -307,7 +306,7 @@ class SessionRewinder:
         return stopped
 
     def _tasks_of(self, turns: Sequence[Checkpoint]) -> list[Task]:
-        """Return the tasks that turns have begun and that are still on the board."""
+        """Return the tasks of turns that are still on the board."""
         board = self.session.peek(self._board)
         known = {task.id: task for task in board.all()} if board is not None else {}
         return [known[id] for turn in turns for id in turn.tasks if id in known]

@@ -1,9 +1,9 @@
-"""Subagents: a child session, a narrowed selection, the parent's rights, and a place in the registry.
+"""Subagents: each has a child session with a narrowed selection of tools, in the parent's workspace or a worktree.
 
-A child never has more than its parent by construction: its selection lies within the parent's, the same executor
-judges its calls with the same policy, mode and grants, and its roots are the parent's or a worktree.
+A child has no more rights than its parent: its selection is within the parent's, the same executor judges its calls
+with the same policy, mode and grants, and its roots are the parent's or a worktree.
 
-Their profiles are Markdown with front matter: `.surehand/agents/*.md` in a trusted workspace, and the user's.
+Profiles are Markdown files with front matter: `.surehand/agents/*.md` of a trusted workspace, and the user's.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from surehand.engine.executor import Executor
 from surehand.state import locations
 
 OpenModel = Callable[[str | None], Model]
-HEARD_LIMIT: Final = 500
-"""Lines of an agent's activity that are kept; older ones are dropped."""
-_LINE: Final = 2000
+ACTIVITY_LIMIT: Final = 500
+"""Entries of an agent's activity that are kept; older ones are dropped."""
+_ENTRY_CHARS: Final = 2000
 
 
 @dataclass(slots=True)
@@ -55,11 +55,11 @@ class Agent:
     call_id: str = ""
     """The call that waits for it; empty for one in the background."""
     task: asyncio.Task[ToolResult] | None = None
-    _heard: deque[str] = field(default_factory=lambda: deque[str](maxlen=HEARD_LIMIT))
-    _untold: int = 0
+    _activity: deque[str] = field(default_factory=lambda: deque[str](maxlen=ACTIVITY_LIMIT))
+    _unread: int = 0
 
     def on_event(self, event: Event) -> None:
-        """Count an event of its session and record its activity."""
+        """Count an event of its session, and record it as activity."""
         self.last_activity = event.at
         if event.kind == "call_started":
             self.tool_calls += 1
@@ -71,31 +71,31 @@ class Agent:
             self.add_activity(event.data["message"].text)
 
     def add_activity(self, text: str) -> None:
-        """Record a piece of its activity."""
+        """Record an entry of its activity."""
         if text.strip():
-            self._heard.append(text.strip()[:_LINE])
-            self._untold = min(self._untold + 1, HEARD_LIMIT)
+            self._activity.append(text.strip()[:_ENTRY_CHARS])
+            self._unread = min(self._unread + 1, ACTIVITY_LIMIT)
 
     def output(self) -> str:
-        """Return what the agent has said since the last look."""
-        told = list(self._heard)[len(self._heard) - self._untold :]
-        self._untold = 0
-        return "\n".join(told)
+        """Return the activity since the last call of this method."""
+        entries = list(self._activity)[len(self._activity) - self._unread :]
+        self._unread = 0
+        return "\n".join(entries)
 
     def show_output(self) -> str:
-        """Return all that is kept of what the agent said."""
-        return "\n".join(self._heard)
+        """Return all of its recorded activity."""
+        return "\n".join(self._activity)
 
     async def stop(self) -> None:
-        """End the agent and wait until it has stopped, and cleared up."""
+        """Cancel the agent and wait until it has ended, with its clean-up."""
         if self.task is None or self.task.done():
             return
-        if not self.task.cancelling():  # once: a second cancel would interrupt its clean-up
+        if not self.task.cancelling():  # only once: a second cancel would interrupt its clean-up
             self.task.cancel()
         await asyncio.wait({self.task})
 
     def facts(self) -> dict[str, Any]:
-        """Return its figures as plain data."""
+        """Return its state and figures as plain data."""
         names = ("id", "profile", "description", "depth", "state", "tool_calls", "tokens", "last_activity")
         return {name: getattr(self, name) for name in names}
 
@@ -114,21 +114,21 @@ async def wait_for_agent(agent: Agent) -> ToolResult:
 
 
 class AgentRegistry:
-    """All sub-agents of one application: who runs, and how many may."""
+    """All sub-agents of a session, and the limit of those that run."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.agents: dict[str, Agent] = {}
         self._count = 0
         self.git = asyncio.Lock()
-        """Held while git makes or removes a worktree, which it cannot do twice at once in one repository."""
+        """Held while git adds or removes a worktree, which it cannot do concurrently in one repository."""
 
     def running(self) -> list[Agent]:
         """The agents that run now."""
         return [agent for agent in self.agents.values() if agent.state == "in_progress"]
 
     def add(self, profile: str, description: str, depth: int) -> Agent:
-        """Register a new agent and number it."""
+        """Register a new agent; raise ToolFailure at the limit."""
         if len(self.running()) >= self.limit:
             raise ToolFailure(f"{self.limit} sub-agents run already", hint="Wait for one to end, or stop one.")
         self._count += 1
@@ -140,12 +140,12 @@ class AgentRegistry:
         return agent
 
     async def close(self) -> None:
-        """Stop all agents, and wait for their clean-up."""
+        """Stop all agents and wait for their clean-up."""
         await asyncio.gather(*(agent.stop() for agent in self.agents.values()))
 
 
 def _make_registry(session: Session) -> AgentRegistry:
-    session.keep(SHELLS)  # closed before the shells, made earlier: agents clean up with commands
+    session.keep(SHELLS)  # made first, so closed last: agents clean up with commands
     return AgentRegistry(session.settings.agents.max_running)
 
 
@@ -179,18 +179,18 @@ class Subagents:
         self.system = system or system_prompt(session)
         """The system prompt of the parent conversation."""
         self.spent = Spent()
-        """The cost so far of the question being answered; set by the loop that answers it."""
+        """The cost of the question being answered so far; set by the loop."""
         self.registry = registry or session.keep(AGENTS)
         self._profiles = tuple(profiles)
-        if depth == 0:  # call events are made only for subscribers; watching an agent counts as one
+        if depth == 0:  # call events are created only if somebody wants them, and agents count theirs
             executor.bus.subscribe(lambda event: None, wants=lambda kind: bool(self.registry.running()))
 
     def profiles(self) -> Sequence[Profile]:
-        """Return the kinds of sub-agents there are."""
+        """Return the profiles."""
         return self._profiles
 
     async def run(self, order: AgentOrder, ctx: ToolContext) -> ToolResult:
-        """Run a sub-agent as ordered: wait for its answer, leave it in the background, or give it a worktree."""
+        """Start a sub-agent, and return its answer; in mode background, only that it runs."""
         if self.depth >= self.session.settings.agents.max_depth:
             raise ToolFailure(
                 f"sub-agents may be {self.session.settings.agents.max_depth} deep, not deeper", hint="Do it yourself."
@@ -199,14 +199,14 @@ class Subagents:
         agent = self.registry.add(profile.name, order.description or order.prompt[:80], self.depth + 1)
         agent.call_id = "" if order.mode == "background" else ctx.call.id
         work = self._in_worktree if order.mode == "worktree" else self._here
-        # Owned by the registry, which the session closes: it cannot outlive either.
+        # Owned by the registry, which ends it when the session closes.
         agent.task = asyncio.get_running_loop().create_task(work(agent, profile, order))
         agent.task.add_done_callback(lambda _: self._refresh(agent))
         self.session.keep(self.board).join(agent.id, agent.description, "agent", agent)
         return self._in_background(agent) if order.mode == "background" else await wait_for_agent(agent)
 
     async def _here(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
-        return await self._converse(agent, profile, order, self._child(agent, self.session.workspace))
+        return await self._converse(agent, profile, order, self._make_child(agent, self.session.workspace))
 
     def _refresh(self, agent: Agent) -> None:
         if agent.state == "in_progress":  # stopped before it began
@@ -216,19 +216,19 @@ class Subagents:
 
     def _in_background(self, agent: Agent) -> ToolResult:
         assert agent.task is not None
-        agent.task.add_done_callback(lambda task: self._tell_end(agent, task))
+        agent.task.add_done_callback(lambda task: self._report_end(agent, task))
         text = f"{agent.id} works in the background. You get a notice when it ends; TaskStop ends it."
         return ToolResult(data={"task_id": agent.id, "agent_id": agent.id, "status": "in_progress"}, output=text)
 
-    def _tell_end(self, agent: Agent, task: asyncio.Task[ToolResult]) -> None:
+    def _report_end(self, agent: Agent, task: asyncio.Task[ToolResult]) -> None:
         if task.cancelled():
             agent.state = "cancelled"
-            said = "was stopped"
+            ending = "was stopped"
         else:
             problem = task.exception()
-            said = f"failed: {problem}" if problem else f"{agent.state}: {task.result().output}"
-        agent.add_activity(said)
-        self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {said}")
+            ending = f"failed: {problem}" if problem else f"{agent.state}: {task.result().output}"
+        agent.add_activity(ending)
+        self.session.notices.append(f"[notice] Background agent {agent.id} ({agent.description}) {ending}")
 
     async def _in_worktree(self, agent: Agent, profile: Profile, order: AgentOrder) -> ToolResult:
         if rule := self.executor.policy.find_rule_by_full_path(self.session.workspace):
@@ -238,25 +238,25 @@ class Subagents:
                 code="permission_denied",
                 hint="Use mode sync. The user can write the rule from the workspace, as ./folder/**.",
             )
-        place = worktrees.new_worktree_path()
-        git = OwnGit(self.session, (place,))
+        path = worktrees.new_worktree_path()
+        git = OwnGit(self.session, (path,))
         try:
-            return await self._with_git(git, agent, profile, order, place)
+            return await self._with_git(git, agent, profile, order, path)
         finally:
             await git.close()
-            if not os.listdir(place):
-                os.rmdir(place)
+            if not os.listdir(path):
+                os.rmdir(path)
 
-    async def _with_git(self, git: OwnGit, agent: Agent, profile: Profile, order: AgentOrder, place: str) -> ToolResult:
+    async def _with_git(self, git: OwnGit, agent: Agent, profile: Profile, order: AgentOrder, path: str) -> ToolResult:
         try:
-            worktree = await self._add_worktree(git, agent, order, place)
+            worktree = await self._add_worktree(git, agent, order, path)
         except ToolFailure:
             agent.state = "failed"
             raise
         failure: ToolFailure | None = None
         result = ToolResult()
         try:
-            result = await self._converse(agent, profile, order, self._child(agent, worktree.path))
+            result = await self._converse(agent, profile, order, self._make_child(agent, worktree.path))
         except ToolFailure as problem:
             failure = problem
         finally:
@@ -272,12 +272,12 @@ class Subagents:
             raise failure
         return _with_worktree(result, worktree, changed, commits)
 
-    async def _add_worktree(self, git: OwnGit, agent: Agent, order: AgentOrder, place: str) -> Worktree:
-        """Add the worktree of an agent; one that is stopped meanwhile gets it whole, and removes it."""
-        named = f"{agent.id}-{int(time())}"
+    async def _add_worktree(self, git: OwnGit, agent: Agent, order: AgentOrder, path: str) -> Worktree:
+        """Add the worktree of an agent; if it is cancelled meanwhile, finish and remove the worktree."""
+        name = f"{agent.id}-{int(time())}"
         async with self.registry.git:
             adding = asyncio.ensure_future(
-                worktrees.add_worktree(git.run, self.session.workspace, place, order.branch_name, named)
+                worktrees.add_worktree(git.run, self.session.workspace, path, order.branch_name, name)
             )
             try:
                 return await asyncio.shield(adding)
@@ -287,8 +287,8 @@ class Subagents:
                     await worktrees.remove_worktree(git.run, adding.result())
                 raise
 
-    def _child(self, agent: Agent, workspace: str) -> Session:
-        """Return the session of a sub-agent: its events reach the parent's stream, attributed."""
+    def _make_child(self, agent: Agent, workspace: str) -> Session:
+        """Return the session of a sub-agent; its events are also emitted by the parent, with the agent's id."""
         parent = self.session
 
         def forward(event: Event) -> None:
@@ -296,11 +296,11 @@ class Subagents:
             parent.forward(event)
             parent.emit("subagent_event", subagent_id=agent.id, event=event)
 
-        same = workspace == parent.workspace
+        shares_workspace = workspace == parent.workspace
         child = Session(
             workspace,
             settings=parent.settings,
-            roots=parent.roots[1:] if same else (),
+            roots=parent.roots[1:] if shares_workspace else (),
             state_dir=parent.state_dir,
             emit=forward,
             parent=parent,
@@ -308,30 +308,30 @@ class Subagents:
         )
         child.agent, child.caller = agent.description or agent.id, agent.call_id
         child.mode, child.grants = parent.mode, list(parent.grants)
-        # The same tools are shown as to the parent, so that a provider's prompt cache serves both.
+        # Shows the same tools as the parent, for the provider's prompt cache.
         child.activated = set(parent.activated)
         child.origins, child.environment = set(parent.origins), dict(parent.environment)
         self.executor.policy.bind(child)
-        if not same or parent.confined:
+        if not shares_workspace or parent.confined:
             child.confined, child.opens = True, tuple
         return child
 
     async def _converse(self, agent: Agent, profile: Profile, order: AgentOrder, child: Session) -> ToolResult:
-        named = order.model or profile.model
+        model_name = order.model or profile.model
         try:
-            model = self.open_model(named)
+            model = self.open_model(model_name)
         except ModelError as problem:
             agent.state = "failed"
             await child.close()
             raise ToolFailure(
                 f"the sub-agent's model is not available: {problem.message}", hint=problem.hint
             ) from problem
-        # Tools come first in what a provider caches, the system prompt next: both stay as they are for the parent.
-        shares = not named and model.caches_prompts
+        # A provider's prompt cache begins with the tools, then the system prompt: both are the parent's where they can.
+        shares_cache = not model_name and model.caches_prompts
         selection = self.selection.narrow(
-            profile.tools, session=child, shown_as=self.selection if shares and profile.tools else None
+            profile.tools, session=child, shown_as=self.selection if shares_cache and profile.tools else None
         )
-        system, prompt = _introduce(profile, order, child, selection, self.system if shares else None)
+        system, prompt = _introduce(profile, order, child, selection, self.system if shares_cache else None)
         child.selection = selection
         child.agents = Subagents(
             executor=self.executor,
@@ -345,9 +345,9 @@ class Subagents:
             registry=self.registry,
             system=system,
         )
-        told = {"subagent_id": agent.id, "profile": profile.name, "description": agent.description}
-        told |= {"child_session_id": child.id, "caller": child.caller}  # who follows can draw the tree
-        self.session.emit("subagent_start", **told, prompt=order.prompt, depth=agent.depth)
+        facts = {"subagent_id": agent.id, "profile": profile.name, "description": agent.description}
+        facts |= {"child_session_id": child.id, "caller": child.caller}  # for drawing the tree of agents
+        self.session.emit("subagent_start", **facts, prompt=order.prompt, depth=agent.depth)
         outcome = Outcome(stop="failed")
         agent.state = "in_progress"
         ended: Status = "failed"
@@ -369,7 +369,7 @@ class Subagents:
                 "tokens": agent.tokens,
                 "usage": outcome.usage.to_dict(),
             }
-            self.session.emit("subagent_end", **told, state=ended, **figures)
+            self.session.emit("subagent_end", **facts, state=ended, **figures)
         return _result(agent, outcome)
 
 
@@ -378,17 +378,17 @@ def _introduce(
 ) -> tuple[str, str]:
     """Return a sub-agent's system prompt and its first message.
 
-    With a `shared` system prompt, who the sub-agent is stands in its first message instead, with what differs for it.
+    With a `shared` system prompt, its profile is in the first message instead.
     """
     if shared is None:
         own = system_prompt(child)
         return (f"{profile.prompt}\n\n{own}" if profile.prompt else own), order.prompt
-    said = [f"You are the sub-agent {profile.name}, and this is your task. Folder: {child.workspace}"]
+    parts = [f"You are the sub-agent {profile.name}, and this is your task. Folder: {child.workspace}"]
     if profile.prompt:
-        said.append(profile.prompt)
+        parts.append(profile.prompt)
     if profile.tools:
-        said.append(f"Only these tools answer you: {', '.join(selection.names())}.")
-    return shared, "\n\n".join([*said, order.prompt])
+        parts.append(f"Only these tools answer you: {', '.join(selection.names())}.")
+    return shared, "\n\n".join([*parts, order.prompt])
 
 
 def _result(agent: Agent, outcome: Outcome) -> ToolResult:
@@ -405,20 +405,26 @@ def _result(agent: Agent, outcome: Outcome) -> ToolResult:
 
 
 def _with_worktree(result: ToolResult, worktree: Worktree, changed: Sequence[str], commits: int) -> ToolResult:
-    """Report where an agent's changes are, and which uncommitted changes they are not based on."""
-    place: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
+    """Return a result with the location of the agent's changes, and whether the base lacks uncommitted changes."""
+    location: dict[str, Any] = {"branch": worktree.branch, "worktree": worktree.path}
     where = f"branch {worktree.branch}, {format_count(commits, 'commit')}, in {worktree.path}"
     if not changed and not commits:
-        place, where = dict.fromkeys(place), "no changes; the worktree was removed"
-    said = [f"[{where}]", *(f"  {line}" for line in changed[:50])]
+        location, where = dict.fromkeys(location), "no changes; the worktree was removed"
+    lines = [f"[{where}]", *(f"  {line}" for line in changed[:50])]
     if worktree.uncommitted:
         without = format_count(worktree.uncommitted, "uncommitted change")
-        said.append(f"[it began at the last commit, without the {without} here]")
-    data = {**result.data, **place, "changes": list(changed), "commits": commits, "uncommitted": worktree.uncommitted}
-    return ToolResult(data=data, output="\n".join([result.output, "", *said]))
+        lines.append(f"[it began at the last commit, without the {without} here]")
+    data = {
+        **result.data,
+        **location,
+        "changes": list(changed),
+        "commits": commits,
+        "uncommitted": worktree.uncommitted,
+    }
+    return ToolResult(data=data, output="\n".join([result.output, "", *lines]))
 
 
-# Profiles: a header between lines of `---` with name, description, tools and model; the text below is the prompt.
+# Profiles: front matter with name, description, tools and model; the text below is the prompt.
 
 T = TypeVar("T")
 _KNOWN: Final = ("name", "description", "tools", "model")
@@ -434,7 +440,7 @@ BUILT_IN: Final = (
 
 
 def load_profiles(workspace: str, *, trusted: bool) -> tuple[list[Profile], list[str]]:
-    """Return the profiles that count here, later ones over earlier ones, and what is wrong with files that do not."""
+    """Return the profiles of a workspace, later ones replacing earlier ones, and the problems of other files."""
     found, problems = load_definitions(workspace, "agents", _read_profile, trusted=trusted)
     return list({profile.name: profile for profile in (*BUILT_IN, *found)}.values()), problems
 
@@ -442,7 +448,7 @@ def load_profiles(workspace: str, *, trusted: bool) -> tuple[list[Profile], list
 def load_definitions(
     workspace: str, kind: str, read: Callable[[str], T], *, trusted: bool
 ) -> tuple[list[T], list[str]]:
-    """Read the Markdown files of a kind: the user's, then a trusted workspace's; return them, and what is wrong."""
+    """Read the Markdown files of a kind: the user's, then a trusted workspace's. Return them and the problems."""
     found: list[T] = []
     problems: list[str] = []
     folders = [os.path.join(locations.home(), kind)]
@@ -470,7 +476,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def parse_profile(text: str, source: str) -> Profile:
-    """Return the profile a file describes; raise SettingsError that says what is missing or unknown."""
+    """Parse a profile; raise SettingsError with what is missing or unknown."""
     front = read_front_matter(text, _KNOWN, lists=("tools",))
     if front is None:
         raise SettingsError("no front matter; begin the file with --- and name, description")
@@ -490,10 +496,10 @@ _FRONT: Final = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n?(.*)\Z", r
 def read_front_matter(
     text: str, known: Sequence[str], *, lists: Sequence[str] = ()
 ) -> tuple[dict[str, list[str]], str] | None:
-    """Return the values of the front matter by key, and the text below; None where a file has none.
+    """Parse front matter: return its values by key, and the text below; None if a file has none.
 
-    Keys in `lists` hold several values, after commas or on lines that begin with `- `. Raises SettingsError that
-    names a line which is none of the `known` keys.
+    Keys in `lists` have several values, separated by commas or on lines that begin with `- `. Raises SettingsError for
+    a line with none of the `known` keys.
     """
     front = _FRONT.match(text.lstrip("\ufeff"))
     if front is None:
@@ -504,15 +510,17 @@ def read_front_matter(
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if line.lstrip().startswith("- ") and key:
-            values[key].append(_bare(line.lstrip()[2:]))
+            values[key].append(_unquote(line.lstrip()[2:]))
             continue
         key, colon, value = line.partition(":")
         key = key.strip()
         if not colon or key not in known:
             raise SettingsError(f"line {number}: {line.strip()!r} is not one of {', '.join(known)}")
-        values[key] = [_bare(part) for part in value.strip().strip("[]").split(",")] if key in lists else [_bare(value)]
+        values[key] = (
+            [_unquote(part) for part in value.strip().strip("[]").split(",")] if key in lists else [_unquote(value)]
+        )
     return values, front[2].strip()
 
 
-def _bare(text: str) -> str:
+def _unquote(text: str) -> str:
     return text.strip().strip("\"'").strip()
