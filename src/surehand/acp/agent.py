@@ -1,4 +1,4 @@
-"""`EditorAgent`: what the protocol asks of an agent, answered by sessions of the application."""
+"""`EditorAgent`: the agent's side of the Agent Client Protocol, over sessions of the application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surehand.core.model import Model
 
 PAGE: Final = 100
-"""Sessions told at once; the cursor of the answer asks for more."""
+"""Sessions in one answer; its cursor is for the next."""
 TITLE_CHARACTERS: Final = 80
 
 
@@ -32,12 +32,12 @@ class OpenApp(Protocol):
     """Opens the application for a session in a folder."""
 
     def __call__(self, workspace: str, session: str, servers: dict[str, McpServerSettings]) -> Surehand:
-        """Return the application, not entered yet."""
+        """Return the application, which is not entered yet."""
         ...
 
 
 class EditorAgent:
-    """The agent an editor starts: it holds the sessions that are open."""
+    """The agent that an editor starts, with its open sessions."""
 
     def __init__(self, open_app: OpenApp, open_model: Callable[[Surehand], Model]) -> None:
         self._open_app = open_app
@@ -47,7 +47,7 @@ class EditorAgent:
         self._open: dict[str, Conversation] = {}
 
     def on_connect(self, conn: Client) -> None:
-        """Keep the client that has connected."""
+        """Store the client that has connected."""
         self._client = conn
 
     async def initialize(
@@ -57,7 +57,7 @@ class EditorAgent:
         client_info: schema.Implementation | None = None,
         **kwargs: Any,
     ) -> schema.InitializeResponse:
-        """Agree on a version and say what is offered."""
+        """Return the protocol version and the agent's capabilities."""
         self._offers = client_capabilities or schema.ClientCapabilities()
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -77,7 +77,7 @@ class EditorAgent:
         )
 
     async def authenticate(self, method_id: str, **kwargs: Any) -> schema.AuthenticateResponse | None:
-        """Refuse: keys are kept by `surehand auth`, and no method was offered."""
+        """Refuse: no method is offered, since keys are set with `surehand auth`."""
         raise RequestError.invalid_params({"details": f"there is no method {method_id!r}; see `surehand auth`"})
 
     # -- sessions ----------------------------------------------------------------------------------------------------
@@ -89,9 +89,9 @@ class EditorAgent:
         mcp_servers: list[Server] | None = None,
         **kwargs: Any,
     ) -> schema.NewSessionResponse:
-        """Begin a session in a folder."""
-        talk = await self._begin(cwd, new_id("acp"), mcp_servers, additional_directories)
-        return schema.NewSessionResponse(session_id=talk.id, modes=talk.modes)
+        """Open a new session in a folder."""
+        conversation = await self._open_session(cwd, new_id("acp"), mcp_servers, additional_directories)
+        return schema.NewSessionResponse(session_id=conversation.id, modes=conversation.modes)
 
     async def load_session(
         self,
@@ -101,10 +101,10 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **kwargs: Any,
     ) -> schema.LoadSessionResponse | None:
-        """Resume a session, and replay all of it to the client."""
-        talk = await self._go_on(cwd, session_id, mcp_servers, additional_directories)
-        await talk.replay()
-        return schema.LoadSessionResponse(modes=talk.modes)
+        """Resume a session, and replay it to the client."""
+        conversation = await self._resume(cwd, session_id, mcp_servers, additional_directories)
+        await conversation.replay()
+        return schema.LoadSessionResponse(modes=conversation.modes)
 
     async def resume_session(
         self,
@@ -115,13 +115,13 @@ class EditorAgent:
         **kwargs: Any,
     ) -> schema.ResumeSessionResponse:
         """Resume a session without replaying it."""
-        talk = await self._go_on(cwd, session_id, mcp_servers, additional_directories)
-        return schema.ResumeSessionResponse(modes=talk.modes)
+        conversation = await self._resume(cwd, session_id, mcp_servers, additional_directories)
+        return schema.ResumeSessionResponse(modes=conversation.modes)
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **kwargs: Any
     ) -> schema.ListSessionsResponse:
-        """List the sessions of a folder, or of all, the latest first; those of chats and other programs too."""
+        """List the sessions of a folder, or of all, latest first; also those of chats and other programs."""
         if cursor and not cursor.isdigit():
             raise RequestError.invalid_params({"details": f"{cursor!r} is not a cursor of this server"})
         found = [each for folder in _session_folders(cwd) for each in list_sessions(folder) if each.workspace]
@@ -134,8 +134,8 @@ class EditorAgent:
 
     async def close_session(self, session_id: str, **kwargs: Any) -> schema.CloseSessionResponse | None:
         """Close a session; it can be resumed later."""
-        if (talk := self._open.pop(session_id, None)) is not None:
-            await talk.close()
+        if (conversation := self._open.pop(session_id, None)) is not None:
+            await conversation.close()
         return schema.CloseSessionResponse()
 
     async def set_session_mode(
@@ -152,12 +152,12 @@ class EditorAgent:
         return await self._find(session_id).prompt(prompt)
 
     async def cancel(self, session_id: str, **kwargs: Any) -> None:
-        """Stop what a session is doing."""
-        if (talk := self._open.get(session_id)) is not None:
-            talk.cancel()
+        """Cancel the prompt that a session is answering."""
+        if (conversation := self._open.get(session_id)) is not None:
+            conversation.cancel()
 
     async def close(self) -> None:
-        """End every session; the client has left."""
+        """Close every session; the client has disconnected."""
         while self._open:
             await self._open.popitem()[1].close()
 
@@ -170,42 +170,42 @@ class EditorAgent:
             )
         return self._open[session_id]
 
-    async def _go_on(
-        self, cwd: str, session_id: str, servers: list[Server] | None, more: list[str] | None
+    async def _resume(
+        self, cwd: str, session_id: str, servers: list[Server] | None, folders: list[str] | None
     ) -> Conversation:
-        """Open an existing session; one that is open already is closed first, since its client has restarted."""
-        if not _is_kept(cwd, session_id):
+        """Open an existing session; if it is open already, close it first: the client has restarted."""
+        if not _is_known(cwd, session_id):
             raise RequestError.resource_not_found(session_id)
         await self.close_session(session_id)
-        return await self._begin(cwd, session_id, servers, more)
+        return await self._open_session(cwd, session_id, servers, folders)
 
-    async def _begin(
-        self, cwd: str, session_id: str, servers: list[Server] | None, more: list[str] | None
+    async def _open_session(
+        self, cwd: str, session_id: str, servers: list[Server] | None, folders: list[str] | None
     ) -> Conversation:
         if not os.path.isabs(cwd):
             raise RequestError.invalid_params({"details": f"cwd must be an absolute path, not {cwd!r}"})
-        if wrong := [each for each in more or () if not _is_folder(each)]:
-            said = f"an additional directory must be the absolute path of a folder, not {wrong[0]!r}"
-            raise RequestError.invalid_params({"details": said})
-        handed_over, problems = convert.server_settings(servers or ())
+        if wrong := [each for each in folders or () if not _is_folder(each)]:
+            text = f"an additional directory must be the absolute path of a folder, not {wrong[0]!r}"
+            raise RequestError.invalid_params({"details": text})
+        server_settings, problems = convert.server_settings(servers or ())
         try:
-            app = self._open_app(cwd, session_id, handed_over)
+            app = self._open_app(cwd, session_id, server_settings)
         except (SettingsError, StateError) as problem:
             raise RequestError.invalid_params({"details": str(problem)}) from None
         app.warnings += problems
-        app.session.roots = tuple(dict.fromkeys((*app.session.roots, *(more or ()))))
+        app.session.roots = tuple(dict.fromkeys((*app.session.roots, *(folders or ()))))
         await app.__aenter__()
-        talk = Conversation(self._client, app, self._open_model, self._offers)
-        self._open[session_id] = talk
-        await talk.open()
-        return talk
+        conversation = Conversation(self._client, app, self._open_model, self._offers)
+        self._open[session_id] = conversation
+        await conversation.open()
+        return conversation
 
 
 def _is_folder(path: str) -> bool:
     return os.path.isabs(path) and os.path.isdir(path)
 
 
-def _is_kept(cwd: str, name: str) -> bool:
+def _is_known(cwd: str, name: str) -> bool:
     path = os.path.join(locations.workspace_state(cwd), "sessions", f"{name}.jsonl")
     return os.path.basename(path) == f"{name}.jsonl" and os.path.exists(path)
 
@@ -213,8 +213,8 @@ def _is_kept(cwd: str, name: str) -> bool:
 def _session_folders(cwd: str | None) -> list[str]:
     if cwd is not None:
         return [os.path.join(locations.workspace_state(cwd), "sessions")]
-    every = os.path.join(locations.home(), "workspaces")
-    return [os.path.join(entry.path, "sessions") for entry in os.scandir(every)] if os.path.isdir(every) else []
+    states = os.path.join(locations.home(), "workspaces")
+    return [os.path.join(entry.path, "sessions") for entry in os.scandir(states)] if os.path.isdir(states) else []
 
 
 def _describe_session(session: SessionSummary) -> schema.SessionInfo:

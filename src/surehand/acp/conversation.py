@@ -1,8 +1,8 @@
-"""`Conversation`: one session of an editor, with its approver and the texts the editor has open and not saved.
+"""`Conversation`: one session of an editor, with its approver and the editor's unsaved buffers.
 
-It is a named session of the application like any other. While it works, the events of the bus go to the client as
-session updates, in order: events come from worker threads too, so a task of its own sends one update after the other.
-Whoever asks the client something, or ends a turn, waits until everything before it was sent.
+It is a named session of the application. Events of the bus are sent to the client as session updates, in order: they
+come from worker threads too, so one task sends them all. A question to the client, and the end of a turn, wait until
+all updates before them were sent.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from surehand.core.model import Message, Model
 
 LIVE_CHARACTERS: Final = 20_000
-"""Characters of a running command's output that are shown; its result has the rest."""
-_TO_DO: Final[Mapping[str, schema.PlanEntryStatus]] = {
+"""Characters of a running command's output in an update; its result has the rest."""
+_PLAN_STATUS: Final[Mapping[str, schema.PlanEntryStatus]] = {
     "pending": "pending",
     "in_progress": "in_progress",
     "done": "completed",
@@ -50,28 +50,28 @@ class Updates:
     def __init__(self, client: Client, app: Surehand, session_id: str, *, terminals: bool = False) -> None:
         self._client = client
         self._session_id = session_id
-        self._own_id = app.session.id
+        self._app_session_id = app.session.id
         self._session = app.session
         self._registry = app.registry
         self._terminals = terminals
-        """Whether the client shows terminals of ours: an extension that editors have agreed on."""
+        """Whether the client shows terminals of this agent, by an extension of the protocol."""
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Update | asyncio.Future[None]] = asyncio.Queue()
         self._announced: dict[str, str] = {}
         self._live: dict[str, str] = {}
         self._plan: dict[str, schema.PlanEntry] = {}
-        self._stop_listening = app.bus.subscribe(self._take_event)
+        self._stop_listening = app.bus.subscribe(self._on_event)
         self._sender = asyncio.create_task(self._send_all())
 
     def send(self, update: Update) -> None:
-        """Send an update after those before it; safe from any thread."""
+        """Queue an update; safe from any thread."""
         self._loop.call_soon_threadsafe(self._queue.put_nowait, update)
 
     async def flush(self) -> None:
-        """Wait until everything so far was sent."""
-        reached: asyncio.Future[None] = self._loop.create_future()
-        self._loop.call_soon(self._queue.put_nowait, reached)
-        await reached
+        """Wait until all updates so far were sent."""
+        sent: asyncio.Future[None] = self._loop.create_future()
+        self._loop.call_soon(self._queue.put_nowait, sent)
+        await sent
 
     async def close(self) -> None:
         """Stop listening and sending."""
@@ -81,25 +81,25 @@ class Updates:
 
     async def _send_all(self) -> None:
         while True:
-            next_one = await self._queue.get()
-            if isinstance(next_one, asyncio.Future):
-                if not next_one.done():
-                    next_one.set_result(None)
+            item = await self._queue.get()
+            if isinstance(item, asyncio.Future):
+                if not item.done():
+                    item.set_result(None)
                 continue
             try:
-                await self._client.session_update(session_id=self._session_id, update=next_one)
-            except (ConnectionError, OSError):  # the client has left; `flush` must not wait for ever
+                await self._client.session_update(session_id=self._session_id, update=item)
+            except (ConnectionError, OSError):  # the client has disconnected; `flush` must not wait for ever
                 continue
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _take_event(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.kind == "subagent_event":
-            self._take(event.data["event"], str(event.data["subagent_id"]))
-        elif event.session_id == self._own_id:
-            self._take(event, "")
+            self._handle(event.data["event"], str(event.data["subagent_id"]))
+        elif event.session_id == self._app_session_id:
+            self._handle(event, "")
 
-    def _take(self, event: Event, agent: str) -> None:
+    def _handle(self, event: Event, agent: str) -> None:
         match event.kind:
             case "permission_asked":
                 self.announce(event.data["call"], agent)
@@ -117,7 +117,7 @@ class Updates:
                 pass
 
     def announce(self, call: ToolCall, agent: str = "", status: schema.ToolCallStatus = "pending") -> bool:
-        """Announce a call once; return whether this was the first time."""
+        """Announce a call, unless it was before; return whether it was announced now."""
         if call.id in self._announced:
             return False
         self._announced[call.id] = agent
@@ -127,7 +127,7 @@ class Updates:
         return True
 
     def kind_of(self, tool: str) -> Kind:
-        """Return what a tool says its calls do."""
+        """Return the kind of a tool's calls."""
         card = self._registry.card(tool)
         return "other" if card is None else card.kind
 
@@ -159,7 +159,7 @@ class Updates:
         """Show the to-dos of the session as its plan."""
         if task.get("kind") != "todo":
             return
-        status = _TO_DO.get(str(task["status"]))
+        status = _PLAN_STATUS.get(str(task["status"]))
         if status is None:
             self._plan.pop(str(task["id"]), None)
         else:
@@ -183,11 +183,11 @@ _ABOUT_MODES: Final = {
     "plan": ("Plan", "Look and plan; change nothing"),
 }
 PATIENCE_S: Final = 5.0
-"""How long a new session waits for its MCP servers before it begins without them."""
+"""How long a new session waits for its MCP servers before it starts without them."""
 
 
 class Conversation:
-    """A session of the application, the loop of its model, and the client that looks on."""
+    """A session of the application with its agent loop, for a client."""
 
     def __init__(
         self,
@@ -201,17 +201,17 @@ class Conversation:
         terminals = bool((offers.field_meta or {}).get("terminal_output"))
         self.updates = Updates(client, app, self.id, terminals=terminals)
         if (files := offers.fs) is not None and files.read_text_file:
-            # An editor that only writes is left alone: it would save over text that was never seen.
+            # Not for an editor that can only write: it would overwrite text that was never read.
             app.session.buffers = EditorBuffers(client, self.id, writes=bool(files.write_text_file))
         app.approver = EditorApprover(client, self.updates, self.id)
         self._open_model = open_model
         self._loop: Loop | None = None
         self._commands: dict[str, FileCommand] = {}
         self._working: asyncio.Task[Outcome | None] | None = None
-        self._told_mode = app.session.mode
+        self._sent_mode = app.session.mode
 
     async def open(self) -> None:
-        """Connect to the MCP servers and send the slash commands; problems are reported and stop nothing."""
+        """Connect to the MCP servers and send the slash commands; problems are sent as warnings."""
         problems = [f"{name}: {why}" for name, why in (await self.app.connect_servers(patience_s=PATIENCE_S)).items()]
         self._commands, left_out = load_commands(self.app.session.workspace, trusted=self.app.trusted)
         for problem in (*self.app.warnings, *problems, *left_out):
@@ -220,14 +220,14 @@ class Conversation:
 
     @property
     def modes(self) -> schema.SessionModeState:
-        """The modes there are, and the one it is in."""
-        known = [*MODES] if self.app.session.mode in MODES else [*MODES, self.app.session.mode]
-        every = [_mode(each) for each in known]
-        return schema.SessionModeState(current_mode_id=self.app.session.mode, available_modes=every)
+        """The available modes, and the current one."""
+        names = [*MODES] if self.app.session.mode in MODES else [*MODES, self.app.session.mode]
+        modes = [_mode(each) for each in names]
+        return schema.SessionModeState(current_mode_id=self.app.session.mode, available_modes=modes)
 
     @property
     def loop(self) -> Loop:
-        """The agent loop, made for the first question; a model that cannot be opened fails then."""
+        """The agent loop, created for the first prompt; raises ModelError if the model cannot be opened."""
         if self._loop is None:
             self._loop = self.app.conversation(
                 self._open_model(self.app),
@@ -237,22 +237,22 @@ class Conversation:
         return self._loop
 
     async def replay(self) -> None:
-        """Replay everything that was said and done so far to the client."""
+        """Send the conversation so far to the client."""
         messages = self.app.rewinder.transcript().messages
         for update in convert.replay(messages, self.app.session.workspace, self.updates.kind_of):
             self.updates.send(update)
         await self.updates.flush()
 
     def set_mode(self, mode: str) -> None:
-        """Set the mode; raise RequestError for one there is not."""
+        """Set the mode; raise RequestError for an unknown one."""
         try:
             set_mode(self.app, mode)
         except ToolFailure as problem:
             raise RequestError.invalid_params({"details": f"{problem.message}; {problem.hint}"}) from None
-        self._told_mode = self.app.session.mode
+        self._sent_mode = self.app.session.mode
 
     async def prompt(self, blocks: Iterable[ContentBlock]) -> schema.PromptResponse:
-        """Answer one prompt, or do what its command says; return why it ended."""
+        """Answer a prompt, or run its slash command; return why it ended."""
         if self._working is not None:
             raise RequestError.invalid_request(
                 {"details": "this session is answering a prompt already; cancel it first"}
@@ -266,7 +266,7 @@ class Conversation:
             outcome = await task
         except asyncio.CancelledError:
             if not task.cancelled() or (current := asyncio.current_task()) is None or current.cancelling():
-                raise  # the client has left
+                raise  # the client has disconnected
             return await self._end("cancelled", self.loop.outcome if self._loop is not None else None)
         except ModelError as problem:
             hint = f"\n{problem.hint}" if problem.hint else ""
@@ -278,36 +278,36 @@ class Conversation:
         return await self._end(_STOPS.get(str(outcome.stop), "end_turn") if outcome else "end_turn", outcome)
 
     async def _end(self, reason: schema.StopReason, outcome: Outcome | None) -> schema.PromptResponse:
-        if self.app.session.mode != self._told_mode:
-            self._told_mode = self.app.session.mode
-            changed = schema.CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self._told_mode)
+        if self.app.session.mode != self._sent_mode:
+            self._sent_mode = self.app.session.mode
+            changed = schema.CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self._sent_mode)
             self.updates.send(changed)
-        await self.updates.flush()  # the client must have everything before it hears that the turn is over
+        await self.updates.flush()  # before the response, which ends the turn
         return schema.PromptResponse(stop_reason=reason, usage=_usage(outcome) if outcome is not None else None)
 
     async def _answer(self, message: Message) -> Outcome | None:
         name, _, rest = message.text[1:].partition(" ") if message.text.startswith("/") else ("", "", "")
         if command := BUILT_IN.get(name):
             try:
-                said = await command.run(self.app, rest.strip())
+                output = await command.run(self.app, rest.strip())
             except ToolFailure as problem:
-                said = f"{problem.message}\n{problem.hint}".strip()
-            self.updates.send(convert.agent_text(said))
+                output = f"{problem.message}\n{problem.hint}".strip()
+            self.updates.send(convert.agent_text(output))
             return None
-        if kept := self._commands.get(name):
-            message = replace(message, text=kept.prompt(rest.strip()))
+        if file_command := self._commands.get(name):
+            message = replace(message, text=file_command.prompt(rest.strip()))
         outcome = await self.loop.ask(await add_mentioned(self.app, message))
         if not outcome.answered and outcome.stop not in ("max_tokens", "refusal"):
             self.updates.send(convert.agent_text(f"\n[stopped: {outcome.stop}]"))
         return outcome
 
     def cancel(self) -> None:
-        """Stop what is under way; what was done so far is kept."""
+        """Cancel the prompt being answered; what was done so far stays."""
         if self._working is not None:
             self._working.cancel()
 
     async def close(self) -> None:
-        """End the session's work and everything it started."""
+        """Cancel the prompt being answered and close the application."""
         if (working := self._working) is not None:
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
@@ -324,11 +324,11 @@ def _mode(id: str) -> schema.SessionMode:
     return schema.SessionMode(id=id, name=name, description=about)
 
 
-def _available_commands(kept: Iterable[FileCommand]) -> schema.AvailableCommandsUpdate:
+def _available_commands(file_commands: Iterable[FileCommand]) -> schema.AvailableCommandsUpdate:
     known: list[tuple[str, str, str]] = []
     for name, command in BUILT_IN.items():
         known.append((name, command.about, command.usage.removeprefix(name).strip()))
-    known += [(command.name, command.about, command.hint) for command in kept]
+    known += [(command.name, command.about, command.hint) for command in file_commands]
     return schema.AvailableCommandsUpdate(
         session_update="available_commands_update",
         available_commands=[
@@ -353,7 +353,7 @@ def _usage(outcome: Outcome) -> schema.Usage:
     )
 
 
-# `EditorApprover`: the person in the editor answers, after seeing what will run.
+# `EditorApprover`: the person in the editor answers questions.
 
 _TRY: Final = "try"
 RULE_CHARACTERS: Final = 120
@@ -370,7 +370,7 @@ class EditorApprover:
     async def ask(self, question: Question) -> Answer:
         """Ask the person in the editor; closing the question means no."""
         shown: Preview | None = question.preview
-        dry_run: str | None = None  # the one the question itself shows, if any
+        dry_run: str | None = None  # None: that of the question itself, if it has one
         while True:
             try:
                 chosen = await self._choose(question, shown)
@@ -380,9 +380,7 @@ class EditorApprover:
                 return Answer("no", "the user cancelled")
             if chosen == _TRY and question.try_first is not None:
                 shown = await _try_first(question)
-                dry_run = (
-                    shown.dry_run.id if shown is not None and shown.dry_run is not None else ""
-                )  # else: a run anew
+                dry_run = shown.dry_run.id if shown is not None and shown.dry_run is not None else ""  # empty: run anew
                 continue
             if chosen == "no":
                 return Answer("no", "the user said no")
@@ -390,7 +388,7 @@ class EditorApprover:
             return Answer(cast("AnswerKind", chosen), rule=rule, dry_run=dry_run)
 
     async def _choose(self, question: Question, shown: Preview | None) -> str | None:
-        """Return the option that was chosen; None where the client took the question back."""
+        """Return the chosen option; None if the client cancelled the question."""
         self._updates.announce(question.call, question.agent)
         await self._updates.flush()
         kind = self._updates.kind_of(question.tool)
@@ -413,14 +411,14 @@ async def _try_first(question: Question) -> Preview | None:
 
 
 def _options(question: Question, *, seen: bool) -> list[schema.PermissionOption]:
-    """Return the options of a question; those that remember a rule show it."""
+    """Return the options of a question; those that add a rule show it."""
     rules = question.decision.suggestion
     options = [_option("once", "Apply exactly this" if seen else "Allow once", "allow_once")]
     if rules is not None:
-        words = " and ".join(one_line(line) for line in rules.splitlines())
-        words = words if len(words) <= RULE_CHARACTERS else f"{words[:RULE_CHARACTERS]}…"
-        options.append(_option("session", f"Allow for this session: {words}", "allow_always"))
-        options.append(_option("always", f"Always allow: {words}", "allow_always"))
+        text = " and ".join(one_line(line) for line in rules.splitlines())
+        text = text if len(text) <= RULE_CHARACTERS else f"{text[:RULE_CHARACTERS]}…"
+        options.append(_option("session", f"Allow for this session: {text}", "allow_always"))
+        options.append(_option("always", f"Always allow: {text}", "allow_always"))
     if question.try_first is not None:
         options.append(_option(_TRY, "Try on a copy again" if seen else "Try on a copy first", "allow_once"))
     return [*options, _option("no", "Reject", "reject_once")]
@@ -431,7 +429,7 @@ def _option(id: str, name: str, kind: schema.PermissionOptionKind) -> schema.Per
 
 
 def _shown_call(question: Question, shown: Preview | None, kind: Kind) -> schema.ToolCallUpdate:
-    """Return the call as the question shows it: the diff it would make, and all that is to be known of it."""
+    """Return the call for a question: the diff it would make, and the text of the question."""
     diffs: list[Content] = []
     if shown is not None and shown.diff:
         diffs = [each for each, _ in convert.diff_contents(shown.diff, question.cwd)]
@@ -447,18 +445,18 @@ def _shown_call(question: Question, shown: Preview | None, kind: Kind) -> schema
     )
 
 
-# `EditorBuffers`: files as the editor has them open, text that is not saved included.
+# `EditorBuffers`: files as the editor has them open, with unsaved text.
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 10.0
-"""How long an editor may take; one that does not answer is worked without."""
+"""How long an editor may take to answer; without an answer, the file on disk counts."""
 SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""A larger file is read and written on disk alone."""
+"""Larger files are read and written on disk alone."""
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 
 class EditorBuffers:
-    """The buffers of one session's editor; used by tools in worker threads."""
+    """The open buffers of a session's editor; used by tools in worker threads."""
 
     def __init__(self, client: Client, session_id: str, *, writes: bool) -> None:
         self._client = client
@@ -467,14 +465,14 @@ class EditorBuffers:
         self._loop = asyncio.get_running_loop()
 
     def read(self, path: str, on_disk: bytes) -> bytes | None:
-        """Return what the editor would save of a file; None where that is what is on disk, or it does not say."""
+        """Return the bytes that the editor would save; None if they are those on disk, or it does not answer."""
         if len(on_disk) > SIZE_LIMIT_BYTES:
             return None
-        held = self._wait_for(self._client.read_text_file(session_id=self._session_id, path=path))
-        return None if held is None else unsaved_bytes(on_disk, held.content)
+        buffer = self._wait_for(self._client.read_text_file(session_id=self._session_id, path=path))
+        return None if buffer is None else unsaved_bytes(on_disk, buffer.content)
 
     def show(self, path: str, text: str) -> None:
-        """Put a file's new text into its buffer, which the editor saves; its old text would be saved over it later."""
+        """Put a file's new text into its buffer, or the editor would save the old text over it later."""
         if self._writes and len(text) <= SIZE_LIMIT_BYTES:
             self._wait_for(self._client.write_text_file(session_id=self._session_id, path=path, content=text))
 
@@ -483,21 +481,21 @@ class EditorBuffers:
         try:
             return waiting.result(TIMEOUT_S)
         except (RequestError, OSError, TimeoutError, CancelledError):
-            waiting.cancel()  # a file it does not have, a client that has left or hangs
+            waiting.cancel()  # the client does not have the file, has disconnected, or hangs
             return None
 
 
 def unsaved_bytes(on_disk: bytes, text: str) -> bytes | None:
-    """Return the bytes of a buffer's text as its file has them; None where both hold the same text."""
+    """Encode a buffer's text like its file, with its line ends in unchanged lines; None if the texts are the same."""
     encoding = detect(on_disk)
     if encoding is None:
         return None
     old, new = _LINE.findall(encoding.decode(on_disk, "surrogateescape")), _LINE.findall(text)
-    plain_old, plain_new = [*map(_plain, old)], [*map(_plain, new)]
+    plain_old, plain_new = [*map(_normalize, old)], [*map(_normalize, new)]
     if plain_old == plain_new:
         return None
     end = newline_style(on_disk, encoding)
-    changed = [line if (bare := _bare(line)) == line else bare + end for line in new]
+    changed = [line if (bare := _without_end(line)) == line else bare + end for line in new]
     try:
         changes = compare(plain_old, plain_new)
     except TooDifferentError:
@@ -510,15 +508,15 @@ def unsaved_bytes(on_disk: bytes, text: str) -> bytes | None:
     whole = "".join((*lines, *old[position:]))
     try:
         return encoding.bom + whole.encode(encoding.codec, "surrogateescape")
-    except UnicodeEncodeError:  # a letter the file's encoding has not: editors save such a text as UTF-8
+    except UnicodeEncodeError:  # a character that the file's encoding lacks: editors save such a text as UTF-8
         return whole.encode(UTF8.codec, "surrogateescape")
 
 
-def _bare(line: str) -> str:
+def _without_end(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def _plain(line: str) -> bytes:
-    """Return a line as both sides spell it: with a line feed, where it has any end."""
-    bare = _bare(line)
+def _normalize(line: str) -> bytes:
+    """Return a line for comparison: any line end as a line feed."""
+    bare = _without_end(line)
     return (bare if bare == line else f"{bare}\n").encode("utf-8", "surrogatepass")

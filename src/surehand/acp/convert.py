@@ -1,4 +1,4 @@
-"""Convert between our words and those of the Agent Client Protocol, whose messages only this file knows."""
+"""Convert between Surehand's records and messages of the Agent Client Protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Update: TypeAlias = (
     | schema.CurrentModeUpdate
     | schema.SessionInfoUpdate
 )
-"""An update that a client gets of a session."""
+"""An update of a session for a client."""
 ContentBlock: TypeAlias = (
     schema.TextContentBlock
     | schema.ImageContentBlock
@@ -47,15 +47,15 @@ _HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 def title(call: ToolCall, agent: str = "") -> str:
-    """Return a call in a line: its tool, and the argument that says most."""
-    words = one_line(f"{call.name} {call.args.get(call.subject, '')}".strip())
-    if len(words) > TITLE_CHARACTERS:
-        words = f"{words[:TITLE_CHARACTERS]}…"
-    return f"{agent}: {words}" if agent else words
+    """Return a call in one line: its tool and its main argument."""
+    text = one_line(f"{call.name} {call.args.get(call.subject, '')}".strip())
+    if len(text) > TITLE_CHARACTERS:
+        text = f"{text[:TITLE_CHARACTERS]}…"
+    return f"{agent}: {text}" if agent else text
 
 
 def locations(call: ToolCall, cwd: str) -> list[schema.ToolCallLocation]:
-    """Return the files a call names, for a client that follows along."""
+    """Return the files in a call's arguments, which an editor may open to follow the agent."""
     args = call.shown_args
     found: list[schema.ToolCallLocation] = []
     for name in _PATHS:
@@ -75,7 +75,7 @@ def call_start(
     agent: str = "",
     terminal: bool = False,
 ) -> schema.ToolCallStart:
-    """Return the announcement of a call; with `terminal` its output follows in a terminal of its own."""
+    """Return the announcement of a call; with `terminal`, its output follows in a terminal."""
     return schema.ToolCallStart(
         session_update="tool_call",
         tool_call_id=call.id,
@@ -133,7 +133,7 @@ def call_end(call: ToolCall, result: ToolResult, cwd: str, *, terminal: bool = F
 
 
 def _plain(result: ToolResult) -> dict[str, Any]:
-    """Return the raw result for a detailed view; pictures are shown already and left out."""
+    """Return the result for a detailed view, without images, which the content has."""
     shown: dict[str, Any] = {"ok": result.ok, "output": result.output}
     if result.error is not None:
         shown["error"] = result.error.to_dict()
@@ -152,7 +152,7 @@ def text_content(text: str) -> schema.ContentToolCallContent:
 
 
 def diff_contents(diff: str, cwd: str) -> list[tuple[schema.FileEditToolCallContent, int]]:
-    """Return each hunk of a unified diff as the protocol's diff (the text before and after), with its line."""
+    """Return each hunk of a unified diff as a diff of the protocol (old and new text), with its line."""
     found: list[tuple[schema.FileEditToolCallContent, int]] = []
     lines = diff.split("\n")
     path, created, at = "", False, 0
@@ -164,7 +164,7 @@ def diff_contents(diff: str, cwd: str) -> list[tuple[schema.FileEditToolCallCont
             at += 1
         elif path and (hunk := _HUNK.match(line)):
             before, after, at = _read_hunk(lines, at, int(hunk[2] or 1), int(hunk[4] or 1))
-            # No text before means a new file there; one that was empty had an empty text.
+            # The protocol has no old text for a new file, and an empty one for an empty file.
             old = None if created or (not before and hunk[1] == "0") else before
             edit = schema.FileEditToolCallContent(type="diff", path=path, old_text=old, new_text=after)
             found.append((edit, max(1, int(hunk[3]))))
@@ -172,7 +172,7 @@ def diff_contents(diff: str, cwd: str) -> list[tuple[schema.FileEditToolCallCont
 
 
 def _read_hunk(lines: Sequence[str], at: int, removed: int, added: int) -> tuple[str, str, int]:
-    """Read the lines of a hunk by the counts in its head: what a line holds may look like anything."""
+    """Read the lines of a hunk by the counts in its header, since a line of it may look like a header."""
     before: list[str] = []
     after: list[str] = []
     ended: list[list[str]] = []
@@ -186,17 +186,17 @@ def _read_hunk(lines: Sequence[str], at: int, removed: int, added: int) -> tuple
             for side in ended:
                 side.append(text)
             removed, added = removed - (sign != "+"), added - (sign != "-")
-        else:  # truncated: what follows is not part of the file
+        else:  # the diff was truncated
             break
         at += 1
     return "".join(before), "".join(after), at
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
 def to_block(block: Block) -> ContentBlock:
-    """Convert one of our content blocks to the protocol's; kinds that it does not have become text."""
+    """Return a content block for the protocol; other kinds than text and image become a note."""
     match block:
         case Text(text):
             return schema.TextContentBlock(type="text", text=text)
@@ -212,12 +212,12 @@ def agent_text(text: str) -> schema.AgentMessageChunk:
 
 
 def agent_thought(text: str) -> schema.AgentThoughtChunk:
-    """Return a piece of what the model thinks."""
+    """Return a piece of the model's thoughts."""
     return schema.AgentThoughtChunk(session_update="agent_thought_chunk", content=to_block(Text(text)))
 
 
 def prompt_message(blocks: Iterable[ContentBlock]) -> Message:
-    """Return the user's message that a prompt's blocks stand for; raise ToolFailure for one that cannot be asked."""
+    """Return a prompt's blocks as the user's message; raise ToolFailure for audio."""
     texts: list[str] = []
     images: list[Image] = []
     for block in blocks:
@@ -243,13 +243,13 @@ def _read_embedded(resource: schema.TextResourceContents | schema.BlobResourceCo
 
 
 def local_path(uri: str) -> str:
-    """Return the path a `file:` address names, or nothing."""
+    """Return the path of a `file:` URI; empty for any other."""
     parts = urlsplit(uri)
     return unquote(parts.path) if parts.scheme == "file" else ""
 
 
 def replay(messages: Sequence[Message], cwd: str, kind_of: Callable[[str], Kind]) -> Iterator[Update]:
-    """Yield the updates that show a client a resumed conversation: everything that was said and done."""
+    """Yield the updates that replay a conversation: messages, calls and results."""
     calls: tuple[ToolCall, ...] = ()
     for message in messages:
         for image in message.images:
@@ -264,11 +264,11 @@ def replay(messages: Sequence[Message], cwd: str, kind_of: Callable[[str], Kind]
         calls = message.calls
 
 
-# -- what a client hands over ------------------------------------------------------------------------------------------
+# -- MCP servers of a client -------------------------------------------------------------------------------------------
 
 
 def server_settings(servers: Iterable[Server]) -> tuple[dict[str, McpServerSettings], list[str]]:
-    """Return the MCP servers an editor hands over as settings, and why those left out were."""
+    """Return the MCP servers of an editor as settings, and the problems of those left out."""
     found: dict[str, McpServerSettings] = {}
     problems: list[str] = []
     for server in servers:

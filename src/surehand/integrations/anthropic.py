@@ -1,13 +1,13 @@
-"""Surehand's tools for Anthropic's client (extra `anthropic`): its tool runner, and loops of one's own.
+"""Surehand's tools for Anthropic's client (extra `anthropic`): for its tool runner, and for a program's own loop.
 
     async with Surehand(".") as app:
         tools = surehand_tools(app)
         runner = client.beta.messages.tool_runner(model=MODEL, max_tokens=4000, messages=messages, tools=tools)
         final = await runner.until_done()
 
-With `Surehand.sync(...)` the tools are those of the plain client. The runner cannot wait for an approval: what needs
-permission asks the application's approver, and is refused where there is none. `SurehandTools` is for a loop of one's
-own, where approvals can be given between two requests (`pending`, `answer`).
+With `Surehand.sync(...)` the tools are for the synchronous client. The runner cannot wait for an approval: the
+application's approver is asked for permission, and without one calls that need it are refused. `SurehandTools` is for a
+program's own loop, where approvals can be given between two requests (`pending`, `answer`).
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ def _to_block(content: Text | Image | FileContent) -> dict[str, Any]:
 
 
 class SurehandTools(MessageTools[Message | BetaMessage]):
-    """The tools for a loop of one's own.
+    """The tools for a program's own loop.
 
     turn = await client.messages.create(model=MODEL, max_tokens=4000, messages=messages, tools=tools.params())
     messages += [{"role": "assistant", "content": turn.content}, *await tools.answer(turn)]
     """
 
     def params(self) -> list[ToolParam]:
-        """Return the tools a model is to see now, for the request; they follow what it has found."""
+        """Return the tools to show a model now, for each request: it may activate others."""
         return [cast("ToolParam", _to_param(info)) for info in self._box.list_shown()]
 
     def _read_calls(self, message: Message | BetaMessage) -> list[ToolCall]:
@@ -140,7 +140,7 @@ class SurehandTools(MessageTools[Message | BetaMessage]):
 
 
 def wrap(tool: BetaFunctionTool[Any] | BetaAsyncFunctionTool[Any], **options: Unpack[ToolOptions]) -> Tool:
-    """Bring a `@beta_tool` of the client under our door: `app.register(wrap(tool, read_only=True))`."""
+    """Wrap a `@beta_tool` of the client as a tool of ours: `app.register(wrap(tool, read_only=True))`."""
 
     async def invoke(args: Mapping[str, Any], ctx: ToolContext) -> Any:
         del ctx

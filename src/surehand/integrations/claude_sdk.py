@@ -1,14 +1,14 @@
-"""Our tools inside the Claude Agent SDK (extra `claude`): modules as servers, our policy as its permission system.
+"""Surehand's tools in the Claude Agent SDK (extra `claude`): modules as servers, its policy as permission system.
 
     async with Surehand(".", modules={"calculator": TOOLS}) as app:
         application = Application(app, tools=["Read", "Edit", "Grep", "Bash", "Undo"])
         async for message in application.query(["What is 6 * 7?", "And half of it?"]):
             ...
 
-`tools` names tools of the application that the SDK's model gets instead of the SDK's own of the same name; without it,
-the modules alone are served. They are asked about at Surehand's own door, where they run. The SDK's other tools, its
-own and those of external servers, are judged by the same rules before they run, and asked about with the same
-approver. Without an approver, a callback of the SDK answers: `application.query(prompts, can_use_tool=callback)`.
+`tools` names tools of the application that replace the SDK's own of the same name; without it, the modules alone are
+served. Their calls are judged when Surehand runs them. Calls of all other tools, the SDK's and those of external
+servers, are judged by the same rules before the SDK runs them, and asked about with the same approver. Without an
+approver, a callback of the SDK is asked: `application.query(prompts, can_use_tool=callback)`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ SDK_TOOLS: Final = frozenset(
         "Write",
     ]
 )
-"""The SDK's own tools, switched off if one of ours has the same name."""
+"""The SDK's own tools; one is disabled if a tool of `tools` has its name."""
 _log = logging.getLogger("surehand")
 Prompts: TypeAlias = Iterable[Prompt] | AsyncIterable[Prompt]
-"""What is asked, one prompt after the other; a plain text is one prompt."""
+"""Prompts to ask one after the other; a string is one prompt."""
 
 
 class SdkApp(AppWithRegistry, Protocol):
-    """The application the SDK works for (`surehand.app.Surehand`)."""
+    """The part of an application (`surehand.app.Surehand`) that is used here."""
 
     @property
     def policy(self) -> Policy:
@@ -89,7 +89,7 @@ class SdkApp(AppWithRegistry, Protocol):
 
     @property
     def bus(self) -> Bus:
-        """Where events are heard."""
+        """The event bus."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class SdkApp(AppWithRegistry, Protocol):
 
 
 class Application:
-    """Everything the SDK needs, made from one Surehand application."""
+    """An application for the SDK: servers, options, permission callbacks."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Application:
         self.app = app
         self.servers: dict[str, ModuleServer] = {}
         self.warnings: list[str] = []
-        """What somebody should know before the first prompt: tools of ours that have the name of one of the SDK's."""
+        """Warnings about tools of modules with the name of one of the SDK's."""
         self._own = tuple(tools)
         self._box = Toolbox(app, self._own)
         self._names: dict[str, str] = {}
@@ -126,7 +126,7 @@ class Application:
         self._checker = Checker(app.policy, app.session, app.registry)
 
     def initialize(self) -> Application:
-        """Register the modules and make their servers; safe to call twice."""
+        """Register the modules and create their servers. Idempotent."""
         for name, tools in self._modules.items():
             if name not in self.app.registry.modules():
                 self.app.registry.register_module(name, tools)
@@ -138,7 +138,7 @@ class Application:
         return self
 
     def _warn_of_shadowed_tools(self) -> None:
-        """Warn of a module's tool that stands beside one of the SDK's with the same name: a model takes either."""
+        """Warn about a module's tool with the name of one of the SDK's: a model may call either."""
         self.warnings = [
             f"{name} has the name of a tool of the SDK's own, and a model may take either: "
             f"rename it, or leave the other out with options(disallowed_tools=[{name.split('__')[-1]!r}])"
@@ -149,7 +149,7 @@ class Application:
             _log.warning("%s", warning)
 
     async def _run(self, name: str, args: Mapping[str, Any]) -> ToolResult:
-        """Make a call that the SDK's model wants; what its callback allowed is known by its digest."""
+        """Make a call of the SDK's model; if its callback was asked, only calls that it allowed are approved."""
         app = self.app
         approver = None if self._callback is None or self._box.has_approver else _AllowedByCallback(self._approved)
         call = ToolCall(name, args, source="mcp")
@@ -158,21 +158,21 @@ class Application:
     # -- what the SDK is given ---------------------------------------------------------------------------------------
 
     def mcp_servers(self) -> dict[str, Any]:
-        """Return external and custom servers together, as the SDK takes them; raise where two have one name."""
+        """Return external servers and those of modules for the SDK; raise SettingsError if two have the same name."""
         if both := sorted(self._external.keys() & self.servers.keys()):
             raise SettingsError(f"a module and an external MCP server have the same name: {', '.join(both)}")
         external = {name: _config(each) for name, each in self._external.items() if _settings(each).enabled}
         return {**external, **{name: server.sdk_config() for name, server in self.servers.items()}}
 
     def allowed_tools(self) -> list[str]:
-        """Return the full names of all custom tools; the hook sees their calls all the same."""
+        """Return the full names of all custom tools."""
         return [name for server in self.servers.values() for name in server.tools]
 
     def options(self, **more: Any) -> Any:
-        """Return the SDK's options: servers, and our policy as its permission system.
+        """Return the SDK's options, with the servers and the permission callbacks.
 
-        Our tools are allowed by the hook, not by `allowed_tools`: that would keep the SDK's callback from being asked,
-        as the SDK warns at every start. A `can_use_tool` in `more` answers where the application has no approver.
+        Custom tools are allowed by the hook, not by `allowed_tools`, which would keep the SDK's callback from being
+        asked. A `can_use_tool` in `more` is asked if the application has no approver.
         """
         sdk = _sdk()
         if not self.servers:
@@ -188,7 +188,7 @@ class Application:
         return sdk.ClaudeAgentOptions(**(chosen | more))
 
     async def query(self, prompts: Prompts, **more: Any) -> AsyncIterator[Any]:
-        """Send user messages one after the other, and yield what the SDK sends back."""
+        """Send prompts one after the other, and yield the SDK's messages."""
         async with _sdk().ClaudeSDKClient(options=self.options(**more)) as client:
             async for prompt in _each(prompts):
                 await client.query(stream_of([prompt]))
@@ -205,11 +205,11 @@ class Application:
         verdict, reason = self.judge(name, args)
         if verdict == "allow" and (question := await self._find_question(name, args)) is not None:
             verdict, reason = "ask", question.text()
-        said = {"hookEventName": "PreToolUse", "permissionDecision": verdict, "permissionDecisionReason": reason}
-        return {"hookSpecificOutput": said}
+        output = {"hookEventName": "PreToolUse", "permissionDecision": verdict, "permissionDecisionReason": reason}
+        return {"hookSpecificOutput": output}
 
     async def can_use_tool(self, name: str, args: dict[str, Any], context: Any) -> Any:
-        """Answer for a call that must be asked about: the approver of the application says, or else the callback."""
+        """Decide a call that must be asked about: by the application's approver, or the callback if it has none."""
         sdk = _sdk()
         verdict, reason = self.judge(name, args)
         question = await self._find_question(name, args)
@@ -222,7 +222,7 @@ class Application:
         return sdk.PermissionResultDeny(message=reason)
 
     async def _find_question(self, name: str, args: Mapping[str, Any]) -> Question | None:
-        """Return what the callback has to answer about one of our tools; None where the door needs nobody else."""
+        """Return the question about a custom tool that the callback has to answer; None if there is none."""
         app = self.app
         if self._callback is None or self._box.has_approver or name not in self.allowed_tools():
             return None
@@ -230,7 +230,7 @@ class Application:
         return await app.executor.find_question(call, app.session, app.selection)
 
     async def _ask_callback(self, callback: Callback, name: str, args: dict[str, Any], context: Any) -> Any:
-        """Ask the SDK's callback; a yes to one of our tools holds for exactly the call it was asked about."""
+        """Ask the SDK's callback; its yes to a custom tool is valid for exactly that call."""
         answer = await callback(name, args, context)
         if getattr(answer, "behavior", "deny") == "allow":
             changed: Any = getattr(answer, "updated_input", None)
@@ -240,7 +240,7 @@ class Application:
         return answer
 
     def judge(self, name: str, args: Mapping[str, Any]) -> Verdict:
-        """Return the verdict on a call of any of the SDK's tools."""
+        """Return the verdict on a call of any tool in the SDK."""
         if name in self.allowed_tools():
             return self._judge_custom(name, args)
         if _is_custom(name, self.servers):
@@ -257,7 +257,7 @@ class Application:
         verdict, reason = app.executor.verdict(call, app.session, app.selection)
         if verdict == "deny":
             return "deny", reason
-        # What must be asked about is asked at the door, where it runs; wrong arguments are told there, too.
+        # The executor asks, and reports wrong arguments, when it runs the call.
         return "allow", reason
 
     async def _ask_user(self, name: str, args: Mapping[str, Any], reason: str) -> Verdict:
@@ -278,13 +278,13 @@ class Application:
 
 
 class _AllowedByCallback:
-    """What the SDK's callback said yes to, each once."""
+    """The approver of calls that the SDK's callback has allowed, each once."""
 
     def __init__(self, digests: set[str]) -> None:
         self._digests = digests
 
     async def ask(self, question: Question) -> Answer:
-        """Say yes to what was allowed, and no to anything else."""
+        """Approve exactly what was allowed."""
         bound = bind_approval(question)
         if bound not in self._digests:
             return Answer("no", CHANGED)
@@ -293,13 +293,13 @@ class _AllowedByCallback:
 
 
 def wrap(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
-    """Bring an `SdkMcpTool` (what the SDK's `@tool` makes) under our door: `app.register(wrap(tool))`."""
+    """Wrap an `SdkMcpTool` (made by the SDK's `@tool`) as a tool of ours: `app.register(wrap(tool))`."""
 
     async def invoke(args: Mapping[str, Any], ctx: ToolContext) -> Any:
         del ctx
-        said: dict[str, Any] = await tool.handler(dict(args))
-        failed = bool(said.get("is_error") or said.get("isError"))
-        result = result_from_mcp({"content": said.get("content"), "isError": failed})
+        answer: dict[str, Any] = await tool.handler(dict(args))
+        failed = bool(answer.get("is_error") or answer.get("isError"))
+        result = result_from_mcp({"content": answer.get("content"), "isError": failed})
         if result.error is not None:
             raise ToolFailure(result.error.message)
         return result
@@ -308,20 +308,20 @@ def wrap(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
 
 
 def _find_schema(given: Any) -> dict[str, Any]:
-    """Return the JSON Schema of what the SDK takes: a schema, a type, or types by name, all of them required."""
+    """Return the JSON Schema of a tool's arguments: given as a schema, a type, or types by name, all required."""
     from pydantic import TypeAdapter, create_model
 
     if not isinstance(given, dict):
         return TypeAdapter(given).json_schema()
-    known = cast("dict[str, Any]", given)
-    if known.get("type") == "object":
-        return known
-    fields: dict[str, Any] = {name: (kind, ...) for name, kind in known.items()}
+    schema = cast("dict[str, Any]", given)
+    if schema.get("type") == "object":
+        return schema
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in schema.items()}
     return create_model("Arguments", **fields).model_json_schema()
 
 
 async def stream_of(prompts: Prompts) -> AsyncIterator[dict[str, Any]]:
-    """Yield user messages (text, message objects, content blocks) as the SDK's streaming input takes them."""
+    """Yield prompts (text, message objects, content blocks) as messages of the SDK's streaming input."""
     async for prompt in _each(prompts):
         asked = user_message(prompt)
         blocks = [block_to_anthropic(block) for block in (*asked.images, *([Text(asked.text)] if asked.text else []))]
@@ -339,7 +339,7 @@ async def _each(prompts: Prompts) -> AsyncIterator[Prompt]:
 
 
 def _sdk() -> Any:
-    """Return the SDK, which is an extra: it brings its own command line of several hundred megabytes."""
+    """Import the SDK. It is an extra: its command line has several hundred megabytes."""
     try:
         return importlib.import_module("claude_agent_sdk")
     except ImportError as problem:

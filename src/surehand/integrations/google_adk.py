@@ -4,9 +4,9 @@
         agent = LlmAgent(name="coder", model="gemini-2.5-pro", tools=[SurehandToolset(app)])
         runner = InMemoryRunner(agent)
 
-What needs permission requests a confirmation: its hint is what to show, its payload the question. Answer it as any
-confirmation of ADK, with a function response `{"confirmed": True, "payload": ...}`; with the payload handed back, the
-yes holds in another process too. An application with an approver of its own asks that one instead. Failures are
+A call that needs permission requests a confirmation: its hint is the text to show, its payload the question. Answer it
+as any confirmation of ADK, with a function response `{"confirmed": True, "payload": ...}`; with the payload, it is
+valid in another process too. An application with an approver of its own asks that one instead. Failures are
 `{"error": ...}`.
 """
 
@@ -47,15 +47,15 @@ _tool_context: ContextVar[AdkToolContext | None] = ContextVar("surehand_google_a
 
 
 class SurehandToolset(BaseToolset):
-    """The tools of one application that its session shows; `tools` (names, globs) narrows it to what it names."""
+    """The tools that an application's session shows; `tools` (names, globs) restricts them."""
 
     def __init__(self, app: App, tools: Iterable[str] = ()) -> None:
         super().__init__()
         self._box = Toolbox(app, tools)
-        self._use_invocation_cache = False  # a tool that a model has found is there in its next step
+        self._use_invocation_cache = False  # a tool that a model activates is in its next step
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the tools the model is to see now."""
+        """Return the tools to show the model now."""
         del readonly_context
         return [SurehandTool(info, self._box) for info in self._box.list_shown()]
 
@@ -64,7 +64,7 @@ class SurehandToolset(BaseToolset):
 
 
 class SurehandTool(BaseTool):
-    """One tool of ours, as ADK takes it."""
+    """A tool of ours, as one of ADK."""
 
     def __init__(self, info: ToolInfo, box: Toolbox) -> None:
         super().__init__(name=provider_safe(info.name), description=info.description)
@@ -77,7 +77,7 @@ class SurehandTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: AdkToolContext) -> Any:
-        """Make the call through the door; request a confirmation for one that somebody has to allow first."""
+        """Make the call; request a confirmation first if it needs approval."""
         confirmation = tool_context.tool_confirmation
         if confirmation is not None and not confirmation.confirmed:
             return _to_response(refusal(self.name))
@@ -106,7 +106,7 @@ def _to_response(result: ToolResult) -> dict[str, Any]:
         return {"error": text_of(result)}
     content = list_content(result)
     response: dict[str, Any] = {"result": "\n".join(each.text for each in content if isinstance(each, Text))}
-    # ADK takes parts out of a response, and sends them as the media they are.
+    # ADK sends the parts in a response as media.
     for number, each in enumerate(each for each in content if not isinstance(each, Text)):
         data = base64.b64decode(each.data)
         response[f"part_{number + 1}"] = types.Part.from_bytes(data=data, mime_type=each.mime_type)
@@ -117,11 +117,11 @@ def _to_response(result: ToolResult) -> dict[str, Any]:
 
 
 def wrap(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
-    """Bring a tool of ADK under our door: `app.register(wrap(FunctionTool(book), read_only=True))`.
+    """Wrap a tool of ADK as a tool of ours: `app.register(wrap(FunctionTool(book), read_only=True))`.
 
     It gets the context of the call it is made in; outside an agent's run only a plain function works.
     """
-    declaration = tool._get_declaration()  # pyright: ignore[reportPrivateUsage]  # ADK has no other way to ask
+    declaration = tool._get_declaration()  # pyright: ignore[reportPrivateUsage]  # ADK has no public method for it
     schema = _find_schema(declaration) if declaration is not None else {"type": "object"}
 
     async def invoke(args: Mapping[str, Any], ctx: ToolContext) -> Any:
@@ -147,14 +147,14 @@ def _find_schema(declaration: types.FunctionDeclaration) -> dict[str, Any]:
     return declaration.parameters.json_schema.model_dump(mode="json", exclude_none=True)
 
 
-def _from_response(said: Any) -> Any:
-    match said:
+def _from_response(response: Any) -> Any:
+    match response:
         case {"error": str(problem)}:
             raise ToolFailure(problem)
         case types.Part():
-            return result_of_blocks([_from_part(said)])
+            return result_of_blocks([_from_part(response)])
         case _:
-            return said
+            return response
 
 
 def _from_part(part: types.Part) -> Text | Image:

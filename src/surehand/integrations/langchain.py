@@ -4,9 +4,9 @@
         agent = create_agent("openai:gpt-5", middleware=[SurehandMiddleware(app)], checkpointer=InMemorySaver())
         agent.invoke({"messages": [("user", "Rename the function `load` everywhere.")]}, config)
 
-The middleware shows the model what the session shows; `surehand_tools(app)` is a plain, fixed list for anything that
-takes tools. Both work with `invoke` and with `ainvoke`. What needs permission interrupts the graph (`interrupt`): its
-value is what to show. Resume with `Command(resume={"type": "approve"})` or `{"type": "reject", "message": "..."}`. An
+The middleware shows the model the tools that the session shows; `surehand_tools(app)` is a fixed list for anything that
+takes tools. Both work with `invoke` and `ainvoke`. A call that needs permission interrupts the graph (`interrupt`) with
+the question as value. Resume with `Command(resume={"type": "approve"})` or `{"type": "reject", "message": "..."}`. An
 application with an approver of its own asks that one instead. Failures are tool messages with `status="error"`;
 progress goes to the stream `custom`.
 """
@@ -54,7 +54,7 @@ def surehand_tools(app: App, tools: Iterable[str] = ()) -> list[BaseTool]:
 
 
 class SurehandMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Gives an agent the application's tools, and shows its model those that the session shows at the moment."""
+    """Adds the application's tools to an agent, and shows its model those that the session shows at the time."""
 
     def __init__(self, app: App, tools: Iterable[str] = ()) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ class SurehandMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Ask the model with the tools that are shown now."""
+        """Call the model with the tools that are shown now."""
         return handler(self._narrow(request))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """Ask the model with the tools that are shown now."""
+        """Call the model with the tools that are shown now."""
         return await handler(self._narrow(request))
 
     def _narrow(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -87,7 +87,7 @@ class SurehandMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
 
 class SurehandTool(BaseTool):
-    """One tool of ours, as LangChain takes it."""
+    """A tool of ours, as one of LangChain."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
@@ -96,7 +96,7 @@ class SurehandTool(BaseTool):
 
     @classmethod
     def of(cls, info: ToolInfo, box: Toolbox, asked: Asked) -> SurehandTool:
-        """Return a tool as LangChain takes it."""
+        """Make the tool of LangChain for one of ours."""
         made = cls(name=provider_safe(info.name), description=info.description, args_schema=info.input_schema)
         made._box, made._asked = box, asked
         return made
@@ -104,7 +104,7 @@ class SurehandTool(BaseTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # Not spread over parameters: an argument may be called `config`, and a call has an id.
+        # Not as parameters: an argument may be called `config`, and the call's id is needed.
         return (), {"given": tool_input, "call_id": tool_call_id}
 
     def _run(self, given: str | dict[str, Any], call_id: str | None) -> tuple[Any, Any]:
@@ -142,7 +142,7 @@ def _to_message(result: ToolResult, name: str, call_id: str | None) -> tuple[Any
 
 
 def _to_part(content: Any) -> dict[str, Any]:
-    """Return a block of content in LangChain's standard form, which its models turn into their own."""
+    """Return a block of content in LangChain's standard form, which its models convert."""
     match content:
         case Text(text):
             return {"type": "text", "text": text}
@@ -170,11 +170,10 @@ def _stream_progress(name: str, call_id: str | None) -> OnProgress | None:
 
 
 class Asked(OrderedDict[str, list[str]]):
-    """The digests that were asked about, by the call's id: the answer of a resumed graph to its nth question is for the
-    nth of them."""
+    """The digests of questions, by call id: the nth answer of a resumed graph is for the nth of them."""
 
     def put(self, id: str, position: int, digest: str) -> None:
-        """Remember what a question was about."""
+        """Store the digest of a question."""
         known = self.setdefault(id, [])
         known[position:] = ["" for _ in range(position - len(known))] + [digest]
         while len(self) > REMEMBERED:
@@ -182,7 +181,7 @@ class Asked(OrderedDict[str, list[str]]):
 
 
 class _Approval:
-    """Asks by interrupting the graph. A resumed node runs anew, and gets the answers it was given so far in order."""
+    """Asks by interrupting the graph. A resumed node runs from its start, and gets the answers so far in order."""
 
     def __init__(self, asked: Asked, name: str, call_id: str | None) -> None:
         self._asked = asked
@@ -191,7 +190,7 @@ class _Approval:
         self._position = 0
 
     def ask(self, pending: Pending) -> str | ToolResult:
-        """Return the digest of what was approved, empty where that is not known here; or the refusal."""
+        """Return the approved digest, empty if it is not known in this process; or the result of a refusal."""
         position, self._position = self._position, self._position + 1
         try:
             answer: Any = interrupt({"action": "approve_tool_call", "id": self._id, **pending.to_dict()})
@@ -200,16 +199,16 @@ class _Approval:
             raise
         except (RuntimeError, KeyError):
             return refusal(self._name, "it needs approval, and there is no graph to interrupt")
-        said = _read_answer(answer)
-        if said is not None:
-            return refusal(self._name, said)
+        reason = _parse_refusal(answer)
+        if reason is not None:
+            return refusal(self._name, reason)
         known = self._asked.get(self._id, [])
         digest = cast("Mapping[str, Any]", answer).get("digest") if isinstance(answer, Mapping) else None
         return str(digest) if digest else known[position] if position < len(known) else ""
 
 
-def _read_answer(answer: Any) -> str | None:
-    """Return why it was refused; None for a yes. Anything but a plain yes is a no."""
+def _parse_refusal(answer: Any) -> str | None:
+    """Return the reason of a refusal; None for an approval. Anything but a plain approval is a refusal."""
     match answer:
         case True | "approve" | {"type": "approve"} | {"decisions": [{"type": "approve"}]}:
             return None
@@ -223,9 +222,9 @@ def _read_answer(answer: Any) -> str | None:
 
 
 def wrap(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
-    """Bring a tool of LangChain under our door: `app.register(wrap(tool, read_only=True))`.
+    """Wrap a tool of LangChain as a tool of ours: `app.register(wrap(tool, read_only=True))`.
 
-    What only a graph can inject (its state, its store) is not there.
+    It does not get what only a graph can inject (its state, its store).
     """
     schema: dict[str, Any] = convert_to_openai_tool(tool)["function"].get("parameters") or {"type": "object"}
 

@@ -5,9 +5,9 @@
         response = await client.responses.create(model=MODEL, input=items, tools=tools.params())
         items += [*response.output, *await tools.answer(response)]
 
-`ChatTools` does the same for Chat Completions. With `Surehand.sync(...)` use `answer_blocking`. What needs permission
-asks the application's approver; without one, `pending` says what waits and `answer` takes the digests of what was
-approved. `surehand_functions(app)` are the functions for the client's `AsyncResponsesToolRunner`.
+`ChatTools` does the same for Chat Completions. With `Surehand.sync(...)` use `answer_blocking`. The application's
+approver is asked for permission; without one, `pending` returns the approvals that are needed, and `answer` takes the
+digests of those given. `surehand_functions(app)` returns functions for the client's `AsyncResponsesToolRunner`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ChatTools(MessageTools[ChatCompletionMessage]):
     """The tools for `client.chat.completions`."""
 
     def params(self) -> list[ChatCompletionToolParam]:
-        """Return the tools a model is to see now, for the request; they follow what it has found."""
+        """Return the tools to show a model now, for each request: it may activate others."""
         return [{"type": "function", "function": cast("Any", _to_function(info))} for info in self._box.list_shown()]
 
     def _read_calls(self, message: ChatCompletionMessage) -> list[ToolCall]:
@@ -62,11 +62,11 @@ class ChatTools(MessageTools[ChatCompletionMessage]):
             {"role": "tool", "tool_call_id": call.id, "content": sendable(text_of(result))}
             for call, result in zip(calls, results, strict=True)
         ]
-        # A tool's message holds text alone: images and files follow as the user's.
+        # A tool's message has text alone: images and files follow in a user message.
         parts: list[dict[str, Any]] = []
         for call, result in zip(calls, results, strict=True):
-            if seen := [_to_chat_part(each) for each in list_content(result) if not isinstance(each, Text)]:
-                parts += [{"type": "text", "text": f"What {call.name} returned for the call {call.id}:"}, *seen]
+            if media := [_to_chat_part(each) for each in list_content(result) if not isinstance(each, Text)]:
+                parts += [{"type": "text", "text": f"What {call.name} returned for the call {call.id}:"}, *media]
         return [*said, {"role": "user", "content": parts}] if parts else said
 
 
@@ -85,7 +85,7 @@ class ResponsesTools(MessageTools[Response]):
     """The tools for `client.responses`."""
 
     def params(self) -> list[FunctionToolParam]:
-        """Return the tools a model is to see now, for the request; they follow what it has found."""
+        """Return the tools to show a model now, for each request: it may activate others."""
         return [_to_param(info) for info in self._box.list_shown()]
 
     def _read_calls(self, message: Response) -> list[ToolCall]:
@@ -104,7 +104,7 @@ class ResponsesTools(MessageTools[Response]):
 
 
 def _to_param(info: ToolInfo) -> FunctionToolParam:
-    # Strict mode has no optional parameters; our door checks the arguments anyway.
+    # Strict mode has no optional parameters; the executor validates arguments anyway.
     return cast("FunctionToolParam", {"type": "function", **_to_function(info), "strict": False})
 
 
@@ -156,7 +156,7 @@ def surehand_functions(app: Any, tools: Iterable[str] = ()) -> Any:
 
 
 def wrap(function: AsyncRegisteredFunction | RegisteredFunction, **options: Unpack[ToolOptions]) -> Tool:
-    """Bring a function of the client's tool runner under our door: `app.register(wrap(function, read_only=True))`."""
+    """Wrap a function of the client's tool runner as a tool of ours: `app.register(wrap(function, read_only=True))`."""
     param = function.tool
 
     async def invoke(args: Mapping[str, Any], ctx: ToolContext) -> Any:

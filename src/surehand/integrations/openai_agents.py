@@ -4,10 +4,11 @@
         agent = Agent(name="Coder", tools=surehand_tools(app))
         result = await Runner.run(agent, "Rename the function `load` everywhere.")
 
-What needs permission interrupts the run (`result.interruptions`); `tools.describe(item)` says what is asked. Approve or
-reject it on `state = result.to_state()`, and run on with `Runner.run(agent, state)`. A yes holds for the call as it was
-shown, in the process that asked; `always_approve` does not widen it: rules do (`Surehand(allow=[...])`). An application
-with an approver of its own asks that one instead. Failures are told to the model as the tool's output.
+A call that needs permission interrupts the run (`result.interruptions`); `tools.describe(item)` returns the question.
+Approve or reject it on `state = result.to_state()`, and continue with `Runner.run(agent, state)`. An approval is valid
+for the call as it was shown, in the process that asked; `always_approve` does not extend it, rules do
+(`Surehand(allow=[...])`). An application with an approver of its own asks that one instead. Failures are the tool's
+output.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ def surehand_tools(app: App, tools: Iterable[str] = ()) -> SurehandTools:
 
 
 class SurehandTools(list[Any]):
-    """The tools as an agent takes them: all of them, of which the SDK shows those that the session shows."""
+    """All tools, for an agent; the SDK shows those that the session shows."""
 
     def __init__(self, box: Toolbox) -> None:
         super().__init__(_make_tool(info, box) for info in box.list_all())
         self._box = box
 
     def describe(self, item: ToolApprovalItem) -> dict[str, Any] | None:
-        """Return what is asked in an interruption: text, reason, arguments; None where it is not one of ours."""
+        """Return the question of an interruption: text, reason, arguments; None if it is not one of ours."""
         pending = self._box.get_pending(item.call_id or "")
         return pending.to_dict() if pending is not None else None
 
@@ -115,10 +116,9 @@ def _to_output(result: ToolResult) -> Any:
 
 
 def wrap(tool: FunctionTool, **options: Unpack[ToolOptions]) -> Tool:
-    """Bring a function tool of the SDK under our door: `app.register(wrap(tool, read_only=True))`.
+    """Wrap a function tool of the SDK as a tool of ours: `app.register(wrap(tool, read_only=True))`.
 
-    It gets the context of the run it is called in, and None outside one. Its own `needs_approval` is not asked: our
-    policy decides.
+    It gets the context of the run, or None outside of one. Its `needs_approval` is ignored: the policy decides.
     """
 
     async def invoke(args: Mapping[str, Any], ctx: ToolContext) -> Any:

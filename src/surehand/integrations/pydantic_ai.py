@@ -4,9 +4,10 @@
         agent = Agent("openai:gpt-5", toolsets=[surehand_toolset(app)], output_type=[str, DeferredToolRequests])
         result = await agent.run("Rename the function `load` everywhere.")
 
-What needs permission is a deferred tool call (`DeferredToolRequests.approvals`), its `metadata` what to show. Resume
-with `DeferredToolResults(approvals={id: True}, metadata=requests.metadata)`. An application with an approver of its own
-asks that one instead. Wrong arguments are a `ModelRetry`, other failures `ToolFailed`, progress a `ToolProgressEvent`.
+A call that needs permission is a deferred tool call (`DeferredToolRequests.approvals`), with the question to show as
+its `metadata`. Resume with `DeferredToolResults(approvals={id: True}, metadata=requests.metadata)`. An application with
+an approver of its own asks that one instead. Wrong arguments are a `ModelRetry`, other failures `ToolFailed`, progress
+a `ToolProgressEvent`.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ from surehand.integrations.toolbox import (
 
 RETRIES: Final = 5
 """How often a model may get the arguments of one tool wrong in a row before pydantic-ai ends the run."""
-# Our door checks the arguments, repairs what plainly means one thing, and says what is wrong in words for models.
+# The executor validates arguments: it repairs unambiguous ones, and its errors are written for models.
 _ANY_OBJECT: Final = SchemaValidator(core_schema.dict_schema(keys_schema=core_schema.str_schema()))
 _run_context: ContextVar[RunContext[Any] | None] = ContextVar("surehand_pydantic_ai_context", default=None)
 
 
 @dataclass(kw_only=True)
 class ToolProgressEvent(CustomEvent):
-    """What a running call of ours reports, in the agent's stream of events."""
+    """Progress of a call, in the agent's stream of events."""
 
     text: str = ""
     done: float | None = None
@@ -72,7 +73,7 @@ def surehand_toolset(app: App, tools: Iterable[str] = (), *, id: str = "surehand
 
 
 class SurehandToolset(AbstractToolset[AgentDepsT]):
-    """The tools of one application, those that its session shows: one that a model has found is there next time."""
+    """The tools that an application's session shows; one that a model activates is in its next step."""
 
     def __init__(self, app: App, tools: Iterable[str] = (), *, id: str = "surehand") -> None:
         self._box = Toolbox(app, tools)
@@ -84,7 +85,7 @@ class SurehandToolset(AbstractToolset[AgentDepsT]):
         return self._id
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """Return the tools the model is to see in this step."""
+        """Return the tools to show the model in this step."""
         del ctx
         found: dict[str, ToolsetTool[AgentDepsT]] = {}
         for info in self._box.list_shown():
@@ -102,31 +103,31 @@ class SurehandToolset(AbstractToolset[AgentDepsT]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        """Make a call through the door; raise ApprovalRequired for one that somebody has to allow first."""
+        """Make a call; raise ApprovalRequired if it needs approval first."""
         del tool
-        heard: asyncio.Queue[Progress | None] = asyncio.Queue()
-        emitting = asyncio.create_task(_emit(heard, ctx))
+        reports: asyncio.Queue[Progress | None] = asyncio.Queue()
+        emitting = asyncio.create_task(_emit(reports, ctx))
         token = _run_context.set(ctx)
         try:
             outcome = await self._box.call(
-                name, tool_args, id=ctx.tool_call_id, approved=_find_approval(ctx), progress=heard.put_nowait
+                name, tool_args, id=ctx.tool_call_id, approved=_find_approval(ctx), progress=reports.put_nowait
             )
         finally:
             _run_context.reset(token)
-            heard.put_nowait(None)
+            reports.put_nowait(None)
             await asyncio.gather(emitting, return_exceptions=True)
         if isinstance(outcome, Pending):
             raise ApprovalRequired(metadata=outcome.to_dict())
         return _to_return(outcome)
 
 
-async def _emit(heard: asyncio.Queue[Progress | None], ctx: RunContext[Any]) -> None:
-    while (each := await heard.get()) is not None:
+async def _emit(reports: asyncio.Queue[Progress | None], ctx: RunContext[Any]) -> None:
+    while (each := await reports.get()) is not None:
         await ctx.emit(ToolProgressEvent(text=each.text, done=each.done, total=each.total))
 
 
 def _find_approval(ctx: RunContext[Any]) -> bool | str:
-    """Return the digest that came back with a yes, or whether there is a yes at all."""
+    """Return the approved digest, or whether the call is approved if there is none."""
     metadata: Any = ctx.tool_call_metadata
     if not ctx.tool_call_approved:
         return False
@@ -136,8 +137,8 @@ def _find_approval(ctx: RunContext[Any]) -> bool | str:
 
 def _to_return(result: ToolResult) -> Any:
     if result.error is not None:
-        said = text_of(result)
-        raise ModelRetry(said) if result.error.code == "invalid_args" else ToolFailed(said)
+        text = text_of(result)
+        raise ModelRetry(text) if result.error.code == "invalid_args" else ToolFailed(text)
     content = list_content(result)
     parts: list[Any] = [
         each.text if isinstance(each, Text) else BinaryContent(base64.b64decode(each.data), media_type=each.mime_type)
@@ -151,9 +152,9 @@ def _to_return(result: ToolResult) -> Any:
 
 
 def wrap(tool: PydanticTool[Any], **options: Unpack[ToolOptions]) -> Tool:
-    """Bring a tool of pydantic-ai under our door: `app.register(wrap(tool, read_only=True))`.
+    """Wrap a tool of pydantic-ai as a tool of ours: `app.register(wrap(tool, read_only=True))`.
 
-    One that takes a `RunContext` gets that of the agent's run it is called in.
+    One that takes a `RunContext` gets that of the agent's run.
     """
     definition = tool.tool_def
 
@@ -164,18 +165,18 @@ def wrap(tool: PydanticTool[Any], **options: Unpack[ToolOptions]) -> Tool:
             raise ToolFailure(f"{tool.name} needs the context of an agent's run, and there is none here")
         try:
             values = tool.function_schema.validator.validate_python(dict(args))
-            said = await tool.function_schema.call(values, cast("RunContext[Any]", run))
+            returned = await tool.function_schema.call(values, cast("RunContext[Any]", run))
         except (ModelRetry, ToolFailed) as problem:
             raise ToolFailure(problem.message) from problem
         except ValidationError as problem:
             raise ToolFailure(str(problem), code="invalid_args") from problem
-        return _from_return(said)
+        return _from_return(returned)
 
     return wrap_tool(tool.name, definition.description or "", definition.parameters_json_schema, invoke, **options)
 
 
-def _from_return(said: Any) -> Any:
-    value = said.return_value if isinstance(said, ToolReturn) else said
+def _from_return(returned: Any) -> Any:
+    value = returned.return_value if isinstance(returned, ToolReturn) else returned
     items = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
     if not any(isinstance(each, BinaryContent) for each in items):
         return cast("Any", value)

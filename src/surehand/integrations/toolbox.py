@@ -1,9 +1,8 @@
-"""`Toolbox`: what every framework's adapter shares, so that an adapter is only a translation.
+"""`Toolbox`: what the adapters of all frameworks share, so that each only converts.
 
-Which tools a model is shown, running a call of it on the application's loop from wherever the framework is, in the
-order the model wrote, and approvals that are given later: a call that would be asked about comes back as `Pending`,
-with a digest. Once somebody has said yes in the framework's own way, the call is made again with that digest, judged
-from the start, and runs only if what would be asked now is exactly what was approved.
+It lists the tools for a model, and makes calls on the application's loop, from any thread, in the model's order. For
+approvals in a framework, a call that would be asked about returns `Pending` with a digest. Once a person has approved
+it there, the call is made again with the digest; it is judged anew, and runs only if the question is still the same.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from surehand.policy.approval import Answer, Approver, Nobody, Question
 T = TypeVar("T")
 NO_LIMIT: Final = 1_000_000_000
 REMEMBERED: Final = 1000
-"""Open approvals remembered by call id; the oldest is dropped, and asked about again."""
+"""Pending approvals that are kept by call id; a call whose approval was dropped is asked about again."""
 
 
 class AsyncApp(Protocol):
@@ -50,17 +49,17 @@ class AsyncApp(Protocol):
 
     @property
     def session(self) -> Session:
-        """The session that calls belong to."""
+        """The session of the calls."""
         ...
 
     @property
     def selection(self) -> Selection:
-        """The tools that session sees."""
+        """The tools that the session sees."""
         ...
 
     @property
     def bus(self) -> Bus:
-        """Where events are heard."""
+        """The event bus."""
         ...
 
     @property
@@ -79,7 +78,7 @@ class SyncApp(Protocol):
 
     @property
     def thread(self) -> LoopThread:
-        """The thread it lives on."""
+        """The thread of its event loop."""
         ...
 
 
@@ -89,7 +88,7 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A call that waits for an approval: what to show a person, and the digest a yes is bound to."""
+    """A call that waits for approval: the question to show, and the digest that an approval is bound to."""
 
     question: Question
     digest: str
@@ -108,53 +107,53 @@ class Pending:
 
 
 class Toolbox:
-    """The tools of one application, as an adapter needs them. `tools` are names and globs; none means the session's."""
+    """The tools of an application, for an adapter. `tools` are names and globs; without any, the session's tools."""
 
     def __init__(self, app: App, tools: Iterable[str] = ()) -> None:
         self._order = CallOrder()
-        self._open: OrderedDict[str, Pending] = OrderedDict()
+        self._pending: OrderedDict[str, Pending] = OrderedDict()
         if hasattr(app, "inner"):
-            plain = cast("SyncApp", app)
-            self.app: AsyncApp = plain.inner
-            self._loop: asyncio.AbstractEventLoop | None = plain.thread.loop
+            sync_app = cast("SyncApp", app)
+            self.app: AsyncApp = sync_app.inner
+            self._loop: asyncio.AbstractEventLoop | None = sync_app.thread.loop
         else:
             self.app = cast("AsyncApp", app)
             self._loop = _running_loop()
-        selection, session, named = self.app.selection, self.app.session, tuple(tools)
-        # Tools requested by name are all shown.
-        self.selection = selection.narrow(named, session=session, threshold=NO_LIMIT) if named else selection
+        selection, session, patterns = self.app.selection, self.app.session, tuple(tools)
+        # Without a threshold: tools requested by name are all shown.
+        self.selection = selection.narrow(patterns, session=session, threshold=NO_LIMIT) if patterns else selection
 
     # -- which tools -------------------------------------------------------------------------------------------------
 
     def list_all(self) -> list[ToolInfo]:
-        """Return every tool that can work here, for a framework that can hide some of them (`is_shown`)."""
+        """Return all tools that can work here, for a framework that can hide some at any time (`is_shown`)."""
         return [info for info in self.selection.infos() if not self._cannot_work(info.name)]
 
     def list_shown(self) -> list[ToolInfo]:
-        """Return the tools a model is to see now: those named, or else the core, all own ones, what was activated."""
+        """Return the tools to show a model now: those requested, or the core, the user's own and activated ones."""
         return [info for info in self.selection.active_tools() if not self._cannot_work(info.name)]
 
     def list_fixed(self) -> list[ToolInfo]:
-        """Return the tools for a framework whose list never changes; searching for more would lead nowhere there."""
+        """Return the tools for a framework whose list never changes: without `ToolSearch`, which adds some."""
         return [info for info in self.list_shown() if info.name != "ToolSearch"]
 
     def is_shown(self, name: str) -> bool:
-        """Say whether a model is to see a tool now."""
+        """Return whether to show a model a tool now."""
         return self.selection.shows(name) and not self._cannot_work(name)
 
     def real_name(self, shown: str) -> str:
-        """Return the tool's own name for the one a model knows it by."""
+        """Return the registered name of a tool, by the name shown to models."""
         return self.selection.real_name(shown)
 
     def _cannot_work(self, name: str) -> bool:
-        # Sub-agents need a model of ours; the framework has the model here, and agents of its own.
+        # Sub-agents need a model of the application; here the framework has the model.
         return name == "Agent" and self.app.session.agents is None
 
     # -- running calls -----------------------------------------------------------------------------------------------
 
     @property
     def has_approver(self) -> bool:
-        """Whether the application has an approver of its own; then the framework is not asked."""
+        """Whether the application has an approver; then the framework does not ask."""
         return not isinstance(self.app.approver, Nobody)
 
     async def call(
@@ -166,14 +165,13 @@ class Toolbox:
         approved: bool | str = False,
         progress: OnProgress | None = None,
     ) -> ToolResult | Pending:
-        """Make a model's call, or return what has to be approved first.
+        """Make a model's call, or return the approval that it needs first.
 
-        `approved` says that the framework has a yes for it: the digest it was given with, or True for the digest that
-        is remembered for the call's id.
+        `approved` is the digest that was approved in the framework, or True for the one kept by the call's id.
         """
         if progress is not None and (here := asyncio.get_running_loop()) is not self._loop:
-            told = progress
-            progress = lambda each: here.call_soon_threadsafe(told, each) and None  # noqa: E731
+            report = progress
+            progress = lambda each: here.call_soon_threadsafe(report, each) and None  # noqa: E731
         call = make_call(self.real_name(name), args, id)
         return await self.on_loop(self._call(call, approved, progress))
 
@@ -186,55 +184,55 @@ class Toolbox:
         approved: bool | str = False,
         progress: OnProgress | None = None,
     ) -> ToolResult | Pending:
-        """Make a model's call from plain code; `progress` is called on the application's thread."""
+        """Make a model's call from synchronous code; `progress` is called in the application's thread."""
         return self.wait(self._call(make_call(self.real_name(name), args, id), approved, progress))
 
     async def call_unasked(self, name: str, args: Mapping[str, Any] | str, *, id: str | None = None) -> ToolResult:
-        """Make a model's call for a framework without approvals: what needs one asks the application's approver."""
+        """Make a model's call for a framework without approvals: only the application's approver is asked."""
         return await self.on_loop(self._run(make_call(self.real_name(name), args, id)))
 
     def call_unasked_blocking(self, name: str, args: Mapping[str, Any] | str, *, id: str | None = None) -> ToolResult:
-        """Make such a call from plain code."""
+        """Make such a call from synchronous code."""
         return self.wait(self._run(make_call(self.real_name(name), args, id)))
 
     async def run_message(self, calls: Sequence[ToolCall], approved: Mapping[str, str]) -> list[ToolResult]:
-        """Make the calls of one message: safe ones together, results in the order of the calls.
+        """Make the calls of a message, safe ones concurrently; return results in the order of the calls.
 
-        `approved` holds the digest of what somebody said yes to, by the call's id (`find_message_pending`).
+        `approved` has the digests that were approved, by call id (`find_message_pending`).
         """
         approver = None if self.has_approver else FrameworkApproval(approved)
         return await run_list(calls, self.app.executor, self.app.session, self.selection, approver=approver)
 
     async def find_message_pending(self, calls: Sequence[ToolCall]) -> dict[str, Pending]:
-        """Return what has to be approved of the calls of one message, by the call's id."""
+        """Return the approvals that the calls of a message need, by call id."""
         found = {call.id: await self._find_pending(call) for call in calls}
         return {id: pending for id, pending in found.items() if pending is not None}
 
     async def find_pending(self, name: str, args: Mapping[str, Any] | str, *, id: str | None = None) -> Pending | None:
-        """Return what has to be approved before a call can be made, and remember it; None where nothing has to."""
+        """Return the approval that a call needs, and keep it by the call's id; None if it needs none."""
 
         async def find() -> Pending | None:
             call = make_call(self.real_name(name), args, id)
             pending = await self._find_pending(call)
             if pending is not None:
-                self._remember(call.id, pending)
+                self._keep_pending(call.id, pending)
             return pending
 
         return await self.on_loop(find())
 
     def get_pending(self, id: str) -> Pending | None:
-        """Return what a call waits for, by its id."""
-        return self._open.get(id)
+        """Return the pending approval of a call, by its id."""
+        return self._pending.get(id)
 
     async def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the application's loop, wherever this one runs."""
+        """Run a coroutine on the application's loop, from any loop."""
         here = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = here
         return await work if here is self._loop else await Submitted(self._loop, work).result()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the application's loop and wait for it."""
+        """Run a coroutine on the application's loop and block until it ends."""
         problem = ""
         if self._loop is None or not self._loop.is_running():
             problem = "plain code needs an application with a loop: open it with Surehand.sync(...)"
@@ -251,14 +249,14 @@ class Toolbox:
         async with self._order.turn(lambda: self._is_safe(call)):
             pending = await self._find_pending(call)
             if pending is None:
-                return await self._run_heard(call, None, progress)
-            asked = self._open.get(call.id)
+                return await self._run_with_progress(call, None, progress)
+            asked = self._pending.get(call.id)
             known = (asked.digest if asked else "") if approved is True else approved
             if not known or known != pending.digest:
-                self._remember(call.id, pending)
+                self._keep_pending(call.id, pending)
                 return pending
-            self._open.pop(call.id, None)
-            return await self._run_heard(call, FrameworkApproval({call.id: known}), progress)
+            self._pending.pop(call.id, None)
+            return await self._run_with_progress(call, FrameworkApproval({call.id: known}), progress)
 
     async def _find_pending(self, call: ToolCall) -> Pending | None:
         if self.has_approver:
@@ -266,16 +264,18 @@ class Toolbox:
         question = await self.app.executor.find_question(call, self.app.session, self.selection)
         return Pending(question, bind_approval(question)) if question is not None else None
 
-    def _remember(self, id: str, pending: Pending) -> None:
-        self._open[id] = pending
-        while len(self._open) > REMEMBERED:
-            self._open.popitem(last=False)
+    def _keep_pending(self, id: str, pending: Pending) -> None:
+        self._pending[id] = pending
+        while len(self._pending) > REMEMBERED:
+            self._pending.popitem(last=False)
 
     async def _run(self, call: ToolCall) -> ToolResult:
         async with self._order.turn(lambda: self._is_safe(call)):
-            return await self._run_heard(call, None, None)
+            return await self._run_with_progress(call, None, None)
 
-    async def _run_heard(self, call: ToolCall, approver: Approver | None, progress: OnProgress | None) -> ToolResult:
+    async def _run_with_progress(
+        self, call: ToolCall, approver: Approver | None, progress: OnProgress | None
+    ) -> ToolResult:
         app = self.app
 
         def listen(event: Event) -> None:
@@ -298,9 +298,9 @@ class Toolbox:
 
 
 def make_call(name: str, args: Mapping[str, Any] | str, id: str | None) -> ToolCall:
-    """Return a model's call; arguments that are no JSON object are refused when it is made, and the model told."""
-    given = arguments(args) if isinstance(args, str) else args
-    return ToolCall(name, given, id=id or new_id(), source="model")
+    """Return a model's call. Arguments that are no JSON object fail when it is made, so that the model is told."""
+    parsed = arguments(args) if isinstance(args, str) else args
+    return ToolCall(name, parsed, id=id or new_id(), source="model")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -314,19 +314,19 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def bind_approval(question: Question) -> str:
-    """Return the digest a later yes is bound to: the call as it would run, and the changes that were shown."""
+    """Return the digest that an approval is bound to: of the call as it would run, and of the diff that was shown."""
     diff = question.preview.diff if question.preview is not None else ""
     return hashlib.sha256(f"{question.digest}\n{diff}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class FrameworkApproval:
-    """What somebody said yes to in a framework: the digest of what was shown, by the call's id."""
+    """The approver of calls approved in a framework: the digests of their questions, by call id."""
 
     def __init__(self, digests: Mapping[str, str]) -> None:
         self._digests = digests
 
     async def ask(self, question: Question) -> Answer:
-        """Say yes to what was approved, and no to anything else."""
+        """Approve exactly what was approved in the framework."""
         known = self._digests.get(question.call.id)
         if known is None:
             return Answer("no", "nobody has approved it")
@@ -339,9 +339,9 @@ CHANGED: Final = "what would run now is not what was approved; make the call aga
 
 
 def refusal(name: str, reason: str = "") -> ToolResult:
-    """Return the result of a call that somebody said no to in a framework."""
-    said = reason or "the user said no"
-    error = ToolError("permission_denied", f"{name} needs permission and did not get it: {said}", "Do it another way.")
+    """Return the result of a call that was refused in a framework."""
+    why = reason or "the user said no"
+    error = ToolError("permission_denied", f"{name} needs permission and did not get it: {why}", "Do it another way.")
     return ToolResult.failed(error)
 
 
@@ -359,7 +359,7 @@ class _Ticket:
 
 
 class CallOrder:
-    """Calls that frameworks start all at once: safe ones run concurrently, every other one alone and in order."""
+    """Orders calls that a framework starts all at once: safe ones run concurrently, others alone and in order."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Ticket] = deque()
@@ -368,7 +368,7 @@ class CallOrder:
 
     @asynccontextmanager
     async def turn(self, is_safe: Callable[[], Awaitable[bool]]) -> AsyncGenerator[None]:
-        """Wait for the turn of a call. One made inside another (an agent that is a tool) has its turn already."""
+        """Wait for a call's turn. A call inside another (an agent used as a tool) runs in the turn of the outer one."""
         if _inside.get():
             yield
             return
@@ -415,7 +415,7 @@ class CallOrder:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file or a sound in a result: base64 data with its type, and a name where it has one."""
+    """A file or audio in a result: base64 data, its type, and a name if it has one."""
 
     data: str
     mime_type: str
@@ -426,7 +426,7 @@ Content: TypeAlias = Text | Image | FileContent
 
 
 def list_content(result: ToolResult) -> list[Content]:
-    """Return what a model gets of a result: texts, images and files, the error first; what is none of them as text."""
+    """Return a result's content for a model: texts, images and files, the error first; other blocks as JSON text."""
     return [_to_content(block) for block in readable_blocks(result)]
 
 
@@ -446,12 +446,12 @@ def _to_content(block: Text | Image | Foreign) -> Content:
 
 
 def artifact_of(result: ToolResult) -> dict[str, Any]:
-    """Return what the program gets beside what the model reads: data, error, undo, meta."""
+    """Return the parts of a result for the program, not the model: data, error, undo, meta."""
     return {name: value for name, value in result.to_dict().items() if name not in ("output", "content")}
 
 
 def text_of(result: ToolResult) -> str:
-    """Return what a model gets of a result, as one text; images and files are named."""
+    """Return a result's content for a model as one text; images and files are described."""
     return "\n".join(describe_content(each) for each in list_content(result))
 
 
@@ -467,12 +467,12 @@ def describe_content(content: Content) -> str:
 
 
 def result_of_blocks(blocks: Sequence[Text | Image | Foreign]) -> ToolResult:
-    """Return the result that a wrapped tool's content stands for."""
+    """Return the content of a wrapped tool as a result."""
     output = "\n".join(block.text for block in blocks if isinstance(block, Text))
     return ToolResult(data=output, output=output, content=tuple(blocks))
 
 
-# -- a framework's own tools, brought under our door ------------------------------------------------------------------
+# -- a framework's own tools, wrapped as ours -------------------------------------------------------------------------
 
 Invoke: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
 
@@ -485,10 +485,10 @@ def wrap_tool(
     /,
     **options: Unpack[ToolOptions],
 ) -> Tool:
-    """Make a tool of ours from a framework's own: policy, audit, time-outs and history are those of every call.
+    """Make a tool from a framework's own; policy, audit and time-outs apply to its calls as to all others.
 
-    Nothing is known of what it does, so it is asked about unless `options` (those of `@tool`) say that it only reads,
-    or what its effects are.
+    Its effects are unknown, so each call is asked about, unless `options` (those of `@tool`) state them, or that it
+    only reads.
     """
     values: dict[str, Any] = {"name": name, "description": description, **options}
     if values.get("concurrency_safe") is None:
@@ -500,16 +500,16 @@ def wrap_tool(
     return Tool(args=dict(schema), run=run, **values)
 
 
-# Answering the calls of a model's message in a loop of one's own: what the adapters of plain clients share.
+# Answering the calls of a message in a program's own loop: what the adapters of API clients share.
 
 MessageT = TypeVar("MessageT")
 
 
 class MessageTools(ABC, Generic[MessageT]):
-    """The tools of one application for a client: shown as its parameters, run as its messages' calls.
+    """The tools of an application for an API client: parameters for its requests, results for calls in its messages.
 
-    What needs permission asks the application's approver. Without one, `pending` says what waits, and `answer` runs
-    what was approved, by the digest that was shown, and refuses the rest.
+    The application's approver is asked. Without one, `pending` returns the approvals that are needed, and `answer` runs
+    what was approved, by digest, and refuses the rest.
     """
 
     def __init__(self, app: App, tools: Iterable[str] = ()) -> None:
@@ -521,25 +521,25 @@ class MessageTools(ABC, Generic[MessageT]):
 
     @abstractmethod
     def _write_results(self, message: MessageT, calls: list[ToolCall], results: list[ToolResult]) -> list[Any]:
-        """Return the results as the client's next request takes them."""
+        """Return the results as items of the client's next request."""
 
     async def answer(self, message: MessageT, approved: Mapping[str, str] | None = None) -> list[Any]:
-        """Make the calls of a message, safe ones together, and return what goes into the next request."""
+        """Make the calls of a message, safe ones concurrently, and return the items for the next request."""
         calls = self._read_calls(message)
         results = await self._box.on_loop(self._box.run_message(calls, approved or {}))
         return self._write_results(message, calls, results)
 
     def answer_blocking(self, message: MessageT, approved: Mapping[str, str] | None = None) -> list[Any]:
-        """Do the same from plain code, with an application of `Surehand.sync(...)`."""
+        """Do the same from synchronous code, with an application of `Surehand.sync(...)`."""
         calls = self._read_calls(message)
         return self._write_results(message, calls, self._box.wait(self._box.run_message(calls, approved or {})))
 
     async def pending(self, message: MessageT) -> dict[str, dict[str, Any]]:
-        """Return what has to be approved first, by the call's id: text to show, reason, and the digest for a yes."""
+        """Return the approvals that calls need, by call id: text to show, reason, and the digest to approve with."""
         found = await self._box.on_loop(self._box.find_message_pending(self._read_calls(message)))
         return {id: each.to_dict() for id, each in found.items()}
 
     def pending_blocking(self, message: MessageT) -> dict[str, dict[str, Any]]:
-        """Do the same from plain code."""
+        """Do the same from synchronous code."""
         found = self._box.wait(self._box.find_message_pending(self._read_calls(message)))
         return {id: each.to_dict() for id, each in found.items()}

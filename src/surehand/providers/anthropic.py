@@ -1,7 +1,7 @@
 """Anthropic's models through the official client, also on Bedrock and Vertex AI: the only file that knows its types.
 
-The system prompt, the tools and the conversation so far are marked for the provider's prompt cache; tool names are
-mapped to what the API accepts and back.
+The system prompt, the tools and the conversation so far are marked for the provider's prompt cache. Tool names are
+mapped to ones the API accepts, and back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUDGETS: Final[Mapping[Effort, int]] = {
 }
 """Thinking budget in tokens by effort, for models without an effort setting."""
 _BY_BUDGET: Final = re.compile(r"claude-(?:3|[a-z]+-4(?:-[0-5])?(?![-.]?[6-9]))")
-"""Models up to 4.5 think within a budget; later ones by effort."""
+"""Models up to 4.5 have a thinking budget; later ones an effort."""
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 _STOPS: Final[Mapping[str, Stop]] = {
     "end_turn": "end",
@@ -85,7 +85,7 @@ class AnthropicModel(ServedModel):
         return sendable(body | ({"tools": _tools(request.tools)} if request.tools else {}))
 
     def _thinking(self, max_tokens: int) -> dict[str, Any]:
-        """Return what a request says of thinking: an effort, or a budget, which counts beside the answer's tokens."""
+        """Return the thinking options of a request: an effort, or a budget, which is added to `max_tokens`."""
         effort, budget = self.reasoning.effort, self.reasoning.tokens
         if effort is not None and budget is None and _BY_BUDGET.search(self.name) is None:
             if effort == "none":
@@ -119,7 +119,7 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
         return {"role": "assistant", "content": [*kept, *said, *calls] or [{"type": "text", "text": "(nothing)"}]}
     content: list[dict[str, Any]] = []
     if message.role == "tool" and before is not None:
-        # Ids may come from another vendor's model, in a form that this API refuses.
+        # Ids of another vendor's model may have characters that this API refuses.
         answered = zip(before.calls, message.results, strict=True)
         content = [result_to_anthropic(provider_safe(call.id), result) for call, result in answered]
     content += [block_to_anthropic(image) for image in message.images]
@@ -130,7 +130,7 @@ def _shape(message: Message, before: Message | None) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Answer:
-    """One answer, as it comes: blocks of text, thought and calls, each in pieces."""
+    """An answer, assembled from its stream: blocks of text, thought and calls, each in pieces."""
 
     model: str
     names: Mapping[str, str]
@@ -152,8 +152,8 @@ class _Answer:
             case "content_block_delta":
                 piece = self.blocks[event.index].add(event.delta)
                 self.size = check_turn_size(self.model, self.size + len(piece) + 1)
-                shown = _SHOWN.get(event.delta.type)
-                return shown(piece) if shown is not None and piece else None
+                make_delta = _STREAMED.get(event.delta.type)
+                return make_delta(piece) if make_delta is not None and piece else None
             case "message_delta":
                 self.stop = event.delta.stop_reason or self.stop
                 self.usage = replace(self.usage, output_tokens=event.usage.output_tokens or 0)
@@ -162,7 +162,7 @@ class _Answer:
         return None
 
     def turn(self) -> Turn:
-        blocks = [self.blocks[index].whole() for index in sorted(self.blocks)]
+        blocks = [self.blocks[index].to_dict() for index in sorted(self.blocks)]
         return Turn(_message(blocks, self.names), _STOPS.get(self.stop, "end"), self.usage)
 
 
@@ -171,17 +171,17 @@ _PIECES: Final = {
     "input_json_delta": ("json", "partial_json"),
     "thinking_delta": ("thinking", "thinking"),
 }
-"""By kind of delta: the part of its block it belongs to, and its own name for it."""
-_SHOWN: Final[Mapping[str, type[TextDelta] | type[ThoughtDelta]]] = {
+"""By kind of delta: the key of its block, and its own key."""
+_STREAMED: Final[Mapping[str, type[TextDelta] | type[ThoughtDelta]]] = {
     "text_delta": TextDelta,
     "thinking_delta": ThoughtDelta,
 }
-"""What is shown as it comes, by kind of delta."""
+"""The kinds of delta that are streamed."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """One block of an answer, as it comes."""
+    """A block of an answer, assembled from its pieces."""
 
     given: dict[str, Any]
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -197,8 +197,8 @@ class _Block:
         self.pieces.setdefault(part, []).append(piece)
         return piece
 
-    def whole(self) -> dict[str, Any]:
-        """Return the block with its pieces put together; the text of a call's arguments is `json`."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole block; the text of a call's arguments is `json`."""
         joined = {part: str(self.given.get(part) or "") + "".join(pieces) for part, pieces in self.pieces.items()}
         return {"json": "", **self.given, **joined}
 
@@ -230,7 +230,7 @@ def _usage(raw: Any) -> Usage:
 
 
 class BedrockClaude(AnthropicModel):
-    """A Claude model on Amazon Bedrock; without a key its client signs requests with the credentials of AWS."""
+    """A Claude model on Amazon Bedrock; without a key, the client signs requests with AWS credentials."""
 
     provider = "bedrock"
 
@@ -241,7 +241,7 @@ class BedrockClaude(AnthropicModel):
 
 
 class VertexClaude(AnthropicModel):
-    """A Claude model on Vertex AI; without a token its client takes the user's Google credentials."""
+    """A Claude model on Vertex AI; without a token, the client uses Google credentials."""
 
     provider = "vertex"
 

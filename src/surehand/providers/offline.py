@@ -1,7 +1,6 @@
 """The offline model, a small planner for a machine with no model: it knows a dozen kinds of request, and says so.
 
-It is no language model. It reads a request by patterns, makes the call it stands for, and shows what came
-back.
+It is no language model: it matches a request against patterns, makes one call, and shows the result.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOTICE: Final = "[notice]"
 
 
 class OfflineModel:
-    """Answers without a model: one call for one understood request, then its result as the answer."""
+    """Makes one call for each request that matches a pattern, and answers with its result."""
 
     provider = "offline"
     caches_prompts = False
@@ -66,7 +65,7 @@ def _without_notices(text: str) -> str:
     return "\n\n".join(parts).strip()
 
 
-# Phrases that the offline planner understands: a pattern for each kind of request, and the call it stands for.
+# Patterns of the offline planner: one for each kind of request, with the call to make.
 
 Plan = tuple[str, dict[str, Any]]
 
@@ -102,7 +101,7 @@ _IN_SIGNS: Final = (
     (r"\bminus\b", "-"),
     (r"\bto the power of\b|\^", "**"),
 )
-"""Sums in words, and as they are calculated."""
+"""Operators in words, and as symbols."""
 
 
 def _time(match: re.Match[str]) -> Plan:
@@ -194,7 +193,7 @@ _LINES: Final = r"lines?\s+(?P<first>\d+)(?:\s*(?:-|–|to|until|through)\s*(?:l
 _SOUGHT: Final = r"(?:[`'\"](?P<quoted>[^`'\"]+)[`'\"]|(?P<word>\S+?))"
 _OCCURS: Final = r"(?:(?:word|text|string|occurrences?|uses?|mentions?)\s+(?:of\s+)?)?"
 _FILES: Final = r"(?:files?|folders?|director(?:y|ies)|contents?)"
-# The first that matches the whole request counts: "list the python files" is no file to read.
+# The first that matches the whole request is used: "list the python files" is not a file to read.
 PATTERNS: Final[tuple[tuple[str, Callable[[re.Match[str]], Plan | None]], ...]] = (
     (r"(?:what(?:'s| is)?\s+|tell me\s+)?(?:the\s+)?(?:current\s+)?time(?: is it)?(?: now)?|现在几点.*", _time),
     (
@@ -233,7 +232,7 @@ PATTERNS: Final[tuple[tuple[str, Callable[[re.Match[str]], Plan | None]], ...]] 
 
 
 def plan_call(text: str) -> Plan | None:
-    """Return the call a request stands for, or None when no pattern fits it whole."""
+    """Return the call for a request; None if no pattern matches all of it."""
     if len(text) > _LONGEST:
         return None
     for pattern, plan in PATTERNS:

@@ -1,6 +1,6 @@
-"""OpenAI and everything that speaks its chat completions (Ollama, vLLM, LM Studio, llama.cpp ...), by its client.
+"""OpenAI and all servers of its chat completions API (Ollama, vLLM, LM Studio, llama.cpp ...), by its client library.
 
-A model in this process (extra `local`) is llama.cpp's own server on loopback, with a GGUF file of the user's. By the
+A model in this process (extra `local`) is llama.cpp's own server on loopback, with a GGUF file of the user. With the
 Responses API (`[model] api = "responses"`) OpenAI's models think between calls, and get their thoughts back.
 """
 
@@ -85,7 +85,7 @@ class OpenAIModel(ServedModel):
 
 
 def _shorten_ids(messages: list[dict[str, Any]]) -> None:
-    """Give calls ids of nine letters and digits, the same for a call and its result."""
+    """Replace the ids of calls and results by nine letters and digits, the same for a call and its result."""
     for message in messages:
         for call in message.get("tool_calls", ()):
             call["id"] = _short_id(call["id"])
@@ -118,7 +118,7 @@ def _shapes(message: Message, before: Message | None) -> list[dict[str, Any]]:
 
 
 def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
-    """A tool message takes text alone here; pictures follow in a user message of their own."""
+    """Return a tool message, which has text alone; images follow in a user message."""
     shape = result_to_openai(call_id, result)
     if isinstance(shape["content"], list):
         parts = cast("Sequence[dict[str, Any]]", shape["content"])
@@ -128,11 +128,11 @@ def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Answer:
-    """One answer, as it comes: text, and calls in pieces."""
+    """An answer, assembled from its stream: text, and calls in pieces."""
 
     model: str
     names: Mapping[str, str]
-    spoken: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
     calls: list[_Call] = field(default_factory=list["_Call"])
     usage: Usage = field(default_factory=Usage)
     stop: str = ""
@@ -140,7 +140,7 @@ class _Answer:
 
     @property
     def began(self) -> bool:
-        return bool(self.spoken or self.calls)
+        return bool(self.texts or self.calls)
 
     def take(self, chunk: Any) -> Delta | None:
         if chunk.usage:
@@ -156,8 +156,8 @@ class _Answer:
         if refusal := getattr(delta, "refusal", None):
             self.stop = "content_filter"
         text = str(refusal or delta.content or "")
-        self.spoken += [text] if text else []
-        # Servers that show thoughts have two names for them; none is part of OpenAI's own protocol.
+        self.texts += [text] if text else []
+        # Servers that stream thoughts have two names for them; OpenAI's protocol has none.
         thought = str(getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or "")
         self._grow(len(text) + len(thought))
         if text:
@@ -168,7 +168,7 @@ class _Answer:
         self.size = check_turn_size(self.model, self.size + size)
 
     def _call(self, part: Any) -> _Call:
-        """Return the call a piece belongs to; some servers give every call of an answer the same index."""
+        """Return the call that a piece belongs to; some servers give all calls of an answer the same index."""
         index = part.index or 0
         for call in reversed(self.calls):
             if call.index == index and (not part.id or part.id == call.id):
@@ -177,15 +177,15 @@ class _Answer:
         return self.calls[-1]
 
     def turn(self) -> Turn:
-        made = tuple(call.whole(self.names) for call in sorted(self.calls, key=lambda call: call.index))
-        # Some servers say "stop" though they call tools.
-        stop = "tool_use" if made else _STOPS.get(self.stop, "end")
-        return Turn(Message("assistant", "".join(self.spoken), made), stop, self.usage)
+        calls = tuple(call.to_tool_call(self.names) for call in sorted(self.calls, key=lambda call: call.index))
+        # Some servers send "stop" with calls of tools.
+        stop = "tool_use" if calls else _STOPS.get(self.stop, "end")
+        return Turn(Message("assistant", "".join(self.texts), calls), stop, self.usage)
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call of an answer, as it comes."""
+    """A call, assembled from its pieces."""
 
     index: int
     id: str = ""
@@ -193,7 +193,7 @@ class _Call:
     pieces: list[str] = field(default_factory=list[str])
 
     def add(self, part: Any) -> int:
-        """Add a piece; return how long it was."""
+        """Add a piece; return its size."""
         self.id = part.id or self.id
         if part.function is None:
             return 1
@@ -201,7 +201,7 @@ class _Call:
         self.pieces.append(part.function.arguments or "")
         return len(self.pieces[-1]) + 1
 
-    def whole(self, names: Mapping[str, str]) -> ToolCall:
+    def to_tool_call(self, names: Mapping[str, str]) -> ToolCall:
         args = arguments("".join(self.pieces))
         return ToolCall(names.get(self.name, self.name), args, self.id or f"call_{self.index}", "model")
 
@@ -213,7 +213,7 @@ def _usage(raw: Any) -> Usage:
 
 
 class LocalModel:
-    """Runs llama.cpp's own server on loopback and speaks to it as to any OpenAI-compatible one."""
+    """Runs llama.cpp's own server on loopback, as an OpenAI-compatible one."""
 
     provider = "local"
     caches_prompts = False
@@ -229,7 +229,7 @@ class LocalModel:
         params.model.path = path  # pyright: ignore
         params.n_ctx = context_tokens  # pyright: ignore
         params.use_jinja = True  # pyright: ignore
-        params.verbosity = 0  # pyright: ignore  # its log would run through what the user reads
+        params.verbosity = 0  # pyright: ignore  # its log would go to the user's terminal
         self.name = os.path.basename(path)
         self.context_tokens = context_tokens
         self._server = xllamacpp.Server(params)  # pyright: ignore
@@ -249,7 +249,7 @@ _INCOMPLETE_STOPS: Final[Mapping[str, Stop]] = {"max_output_tokens": "max_tokens
 
 
 class ResponsesModel(OpenAIModel):
-    """A model of OpenAI's, asked by the Responses API. Nothing is kept on the server: each request has all of it."""
+    """A model of OpenAI's, by the Responses API. Nothing is stored on the server: each request has the whole input."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request as it comes; the last event is the turn."""
@@ -316,11 +316,11 @@ def _part(block: Block) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _ResponsesAnswer:
-    """One answer, as it comes: text in pieces, calls and thoughts whole."""
+    """An answer, assembled from its stream: text in pieces, calls and thoughts whole."""
 
     model: str
     names: Mapping[str, str]
-    spoken: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     thoughts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     usage: Usage = field(default_factory=Usage)
@@ -330,13 +330,13 @@ class _ResponsesAnswer:
 
     @property
     def began(self) -> bool:
-        return bool(self.spoken or self.calls)
+        return bool(self.texts or self.calls)
 
     def take(self, event: Any) -> Delta | None:
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
                 self.refused = self.refused or event.type == "response.refusal.delta"
-                self.spoken.append(event.delta)
+                self.texts.append(event.delta)
                 self.size = check_turn_size(self.model, self.size + len(event.delta))
                 return TextDelta(event.delta)
             case "response.reasoning_summary_text.delta":
@@ -358,7 +358,7 @@ class _ResponsesAnswer:
             name = self.names.get(item.name, item.name)
             self.calls.append(ToolCall(name, arguments(item.arguments or ""), item.call_id, "model"))
         elif item.type == "reasoning":
-            # A thought goes back as it came; its id means nothing where nothing is stored.
+            # A thought is sent back unchanged, but without its id, which refers to stored responses.
             kept = item.model_dump(mode="json", exclude_none=True, exclude={"id", "status"})
             self.thoughts.append({"type": "reasoning", "summary": [], **kept})
 
@@ -374,7 +374,7 @@ class _ResponsesAnswer:
             "tool_use" if self.calls else "refusal" if self.refused else _INCOMPLETE_STOPS.get(self.stop, "end")
         )
         kept = {_THOUGHTS_KEY: self.thoughts} if self.thoughts else {}
-        return Turn(Message("assistant", "".join(self.spoken), tuple(self.calls), kept=kept), stop, self.usage)
+        return Turn(Message("assistant", "".join(self.texts), tuple(self.calls), kept=kept), stop, self.usage)
 
 
 def _failure(event: Any) -> ModelError:
@@ -385,17 +385,17 @@ def _failure(event: Any) -> ModelError:
 
 
 class VertexModel(OpenAIModel):
-    """Any other model on Vertex AI, by its OpenAI-compatible API."""
+    """A model on Vertex AI other than Claude, by its OpenAI-compatible API."""
 
     provider = "vertex"
 
     def _open(self, library: Any, key: str, base_url: str | None, options: dict[str, Any]) -> Any:
-        # Google's tokens expire after an hour: unless the user gave one, it is refreshed.
+        # Google's tokens expire after an hour; one that the user did not set is refreshed.
         return super()._open(library, key if key != "none" else _GoogleToken(), base_url, options)  # pyright: ignore
 
 
 class _GoogleToken:
-    """Fetches an access token with the user's Google credentials, and again once it has expired."""
+    """Returns an access token of the user's Google credentials, refreshed once it has expired."""
 
     def __init__(self) -> None:
         try:

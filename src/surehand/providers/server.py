@@ -1,7 +1,7 @@
-"""A model's server behind a vendor's client: its stream, and its errors as clear messages.
+"""A model's server behind a vendor's client library: its stream, and its errors as `ModelError`s with clear messages.
 
-A client raises errors of its own for what it foresees. What it does not foresee (a connection that dies within a
-stream, an event that is no JSON) comes as it is, and is the server's doing all the same.
+A client library has exceptions of its own for errors it expects. Others (a connection lost within a stream, an event
+that is no JSON) are raised as they are, and are converted too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from surehand.files.sanitize import visible
 from surehand.providers.table import PROVIDERS
 from surehand.web.fetch import read_in_pieces
 
-_BUSY: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-"""HTTP statuses worth a retry."""
-_WITHIN: Final[Mapping[str, int]] = {
+_RETRYABLE: Final = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses that are retried."""
+_STATUS_BY_TYPE: Final[Mapping[str, int]] = {
     "overloaded_error": 529,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
@@ -31,28 +31,28 @@ _WITHIN: Final[Mapping[str, int]] = {
     "server_error": 500,
     "timeout_error": 504,
 }
-"""HTTP status for errors that come within a stream, after status 200."""
+"""HTTP status for the types of errors within a stream, which itself has status 200."""
 _TOO_LONG: Final = ("too long", "context length", "context_length", "context window", "maximum context", "too large")
-_SAID: Final = 300
+_MESSAGE_CHARS: Final = 300
 STREAM_BYTES: Final = 100_000_000
-"""Bytes of a stream of events: for the longest answers, a few hundred for each of their tokens."""
+"""Bytes of a stream of events: some hundred for each token of the longest answers."""
 BODY_BYTES: Final = 16_000_000
-"""Bytes of any other answer."""
+"""Bytes of any other response."""
 
 
 class Answer(Protocol):
-    """A vendor's answer, put together from the pieces of its stream."""
+    """A vendor's answer, assembled from the events of its stream."""
 
     stop: str
-    """Why it ended, in the vendor's word; empty until it has."""
+    """The vendor's reason for its end; empty before."""
 
     @property
     def began(self) -> bool:
-        """Whether a part of it has come."""
+        """Whether a part of it was received."""
         ...
 
     def take(self, event: Any, /) -> Delta | None:
-        """Take a piece; return what of it is shown as it comes."""
+        """Add an event; return its text, if it is to be streamed."""
         ...
 
     def turn(self) -> Turn:
@@ -62,11 +62,11 @@ class Answer(Protocol):
 
 @frozen
 class Reasoning:
-    """How much a model thinks before it answers; where neither is set, as it does by itself."""
+    """How much a model thinks before it answers; by default, as much as it chooses."""
 
     effort: Effort | None = None
     tokens: int | None = None
-    """The budget, for those that take one."""
+    """The budget, for models that take one."""
 
 
 class ServedModel:
@@ -98,8 +98,8 @@ class ServedModel:
             library = import_module(self.package)
         except ImportError:
             raise ModelError(f"{self.row.title}'s client is not installed", install_hint(self.package)) from None
-        # The loop retries and reports each wait; the client must not retry as well.
-        http = library.DefaultAsyncHttpxClient(event_hooks={"response": [_bound]})
+        # No retries by the client: the loop retries, and reports each wait.
+        http = library.DefaultAsyncHttpxClient(event_hooks={"response": [_limit_response]})
         self._client = self._open(library, key, base_url, {"max_retries": 0, "http_client": http})
         self._server = Server(self.row.title, self.provider, name, library, str(self._client.base_url), self.row.server)
 
@@ -108,12 +108,12 @@ class ServedModel:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Close connections and free memory."""
+        """Close the connections."""
         await self._client.close()
 
 
-async def _bound(answer: Any) -> None:
-    """Bound an answer: a stream of nothing would never end, and the client reads the page of an error whole."""
+async def _limit_response(answer: Any) -> None:
+    """Limit a response, after decompression: a stream may never end, and the client reads an error page whole."""
     import httpx2
 
     is_stream = "event-stream" in answer.headers.get("content-type", "")
@@ -138,26 +138,26 @@ async def _bound(answer: Any) -> None:
 
 @frozen
 class Server:
-    """A model's server, and what goes wrong with it."""
+    """A model's server, and how its errors are reported."""
 
     vendor: str
     provider: str
     model: str
     errors: Any
-    """The client's module, which has its errors."""
+    """The module of the client library, with its exceptions."""
     url: str = ""
     home: str = ""
     """The vendor's own address."""
 
     @property
     def title(self) -> str:
-        """The vendor, or the address of a server that is not the vendor's own."""
+        """The vendor's name, or the address of another server."""
         host = urlsplit(self.url).hostname or ""
         own = urlsplit(self.home).hostname or ""
         return self.vendor if not host or host == own or "{" in self.home else self.url.rstrip("/")
 
     async def stream(self, ask: Callable[[], Awaitable[Any]], answer: Answer) -> AsyncIterator[ModelEvent]:
-        """Yield what comes of a request; whatever goes wrong is a ModelError."""
+        """Yield the events of a request, the turn last; every error is a ModelError."""
         events: Any = None
         try:
             events = await ask()
@@ -165,7 +165,7 @@ class Server:
                 async for event in events:
                     if (piece := answer.take(event)) is not None:
                         yield piece
-        except Exception as problem:  # the client fails on what the server sent
+        except Exception as problem:  # the client library may fail in any way on what a server sends
             raise self._explain_failure(problem, began=answer.began) from problem
         if not answer.stop:
             raise self._without_end(events.response)
@@ -191,20 +191,20 @@ class Server:
         return self._broke_off("")
 
     def _explain_refusal(self, problem: Any) -> ModelError:
-        status, kind, said = _status(problem), _kind(problem), _read_message(problem)
+        status, kind, message = _status(problem), _kind(problem), _read_message(problem)
         if status in (401, 403):
             hint = f"Set another with `surehand auth set {self.provider}`."
-            return ModelError(f"{self.title} refused the key: {said}", hint)
+            return ModelError(f"{self.title} refused the key: {message}", hint)
         if status == 404:
             hint = "Name another with --model or [model] name."
-            return ModelError(f"{self.title} has no model {self.model!r}: {said}", hint)
-        if status == 413 or any(words in said.lower() for words in _TOO_LONG):
+            return ModelError(f"{self.title} has no model {self.model!r}: {message}", hint)
+        if status == 413 or any(phrase in message.lower() for phrase in _TOO_LONG):
             hint = "Begin a new session, or set [model] context_tokens so that room is made in time."
-            return ModelError(f"the conversation is too long for {self.model}: {said}", hint)
-        busy, after_s = status in _BUSY and kind != "insufficient_quota", _parse_retry_after(problem)
+            return ModelError(f"the conversation is too long for {self.model}: {message}", hint)
+        busy, after_s = status in _RETRYABLE and kind != "insufficient_quota", _parse_retry_after(problem)
         hint = f"It may be asked again in {after_s:g} s." if busy and after_s else ""
-        message = f"{self.title} answered {status or 'an error'}: {said}"
-        return ModelError(message, hint, retryable=busy, after_s=after_s)
+        text = f"{self.title} answered {status or 'an error'}: {message}"
+        return ModelError(text, hint, retryable=busy, after_s=after_s)
 
     def _broke_off(self, why: str) -> ModelError:
         because = f": {why}" if why else ""
@@ -212,11 +212,11 @@ class Server:
 
     def _unreadable(self, what: str) -> ModelError:
         hint = f"Is [model] base_url that of a server for {self.vendor}'s API?"
-        return ModelError(f"{self.title} sent an invalid response: {visible(what, lines=False)[:_SAID]}", hint)
+        return ModelError(f"{self.title} sent an invalid response: {visible(what, lines=False)[:_MESSAGE_CHARS]}", hint)
 
 
 def _error(problem: Any) -> Mapping[str, Any]:
-    """Return what the server said of its error: `{"error": {...}}`, or the inner half alone."""
+    """Return the server's error object, which may be wrapped: `{"error": {...}}`."""
     body: Any = getattr(problem, "body", None)
     whole = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
     inner: Any = whole.get("error")
@@ -231,12 +231,12 @@ def _kind(problem: Any) -> str:
 def _status(problem: Any) -> int | None:
     status: int | None = getattr(problem, "status_code", None)
     if status is None or status < 400:
-        return _WITHIN.get(str(_error(problem).get("type")), _WITHIN.get(_kind(problem)))
+        return _STATUS_BY_TYPE.get(str(_error(problem).get("type")), _STATUS_BY_TYPE.get(_kind(problem)))
     return status
 
 
 def _parse_retry_after(problem: Any) -> float:
-    """Return the seconds of a Retry-After header: a number, or a date."""
+    """Return the seconds in a Retry-After header, which is a number or a date; 0 without one."""
     headers: Any = getattr(getattr(problem, "response", None), "headers", None) or {}
     said = str(headers.get("retry-after") or "").strip()
     try:
@@ -252,4 +252,4 @@ def _parse_retry_after(problem: Any) -> float:
 def _read_message(problem: Any) -> str:
     said: Any = _error(problem).get("message") or problem.__cause__ or problem
     text = " ".join(visible(str(said)).split()) or type(said).__name__
-    return text if len(text) <= _SAID else f"{text[:_SAID]}…"
+    return text if len(text) <= _MESSAGE_CHARS else f"{text[:_MESSAGE_CHARS]}…"

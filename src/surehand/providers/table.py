@@ -22,16 +22,16 @@ _VARIABLE: Final = re.compile(r"\{([A-Z_]+)\}")
 
 @frozen
 class Quirks:
-    """Where a server that speaks OpenAI's protocol departs from it."""
+    """How a server deviates from OpenAI's protocol."""
 
     max_tokens: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """Its word for the limit of an answer."""
+    """Its option for the limit of an answer."""
     asks_for_usage: bool = True
-    """Whether token usage must be requested in a stream. Some servers reject the option and send usage anyway."""
+    """Whether a stream has usage only if asked; some servers reject the option and always send usage."""
     short_ids: bool = False
     """Whether the id of a call must be nine letters and digits."""
     reasoning: Literal["effort", "object", "none"] = "effort"
-    """How its effort of reasoning is set: by `reasoning_effort`, by an object `reasoning`, or not at all."""
+    """How the reasoning effort is set: `reasoning_effort`, an object `reasoning`, or not at all."""
 
 
 @frozen
@@ -39,43 +39,43 @@ class Provider:
     """One provider of models."""
 
     path: str
-    """Module and class of its model."""
+    """Module and class of its models."""
     title: str = ""
-    """The name people know it by."""
+    """The name shown to people."""
     default: str = ""
-    """The model used where none is named; empty where one must be."""
+    """The model used if none is named; empty if one must be."""
     server: str = ""
     """The address of its server; `{NAME}` is a variable of the environment. Empty for one in this process."""
     prefix: tuple[str, ...] = ()
-    """Prefixes by which the name of a model of its own is recognised."""
+    """Prefixes of the names of its models."""
     suffix: str = ""
-    """The suffix by which the name of a model of its own is recognised."""
+    """Suffix of the names of its models."""
     package: str = ""
     """The client library it needs, which the extra of that name installs (`local`: see `cli.config`)."""
     variables: tuple[str, ...] = ()
-    """The variables its key may stand in; none for one that takes no key."""
+    """Environment variables of its key; none if it takes no key."""
     key_optional: bool = False
-    """Whether it answers without a key, or by other credentials."""
+    """Whether it can do without a key, or with other credentials."""
     found_by_key: bool = False
-    """Whether a key that is set makes it the model used where none is named."""
+    """Whether a key that is set makes its default model the one used if none is named."""
     claude: str = ""
-    """Module and class for its Claude models, where it serves them by Anthropic's protocol."""
+    """Module and class of its Claude models, if it serves them by Anthropic's protocol."""
     prices: str = ""
     """Its name in the library of prices."""
     quirks: Quirks = Quirks()
 
     def load(self, model: str = "") -> Any:
-        """Import the class for one of its models."""
+        """Import the class of a model."""
         path = self.claude if self.claude and "claude" in model else self.path
         module, _, name = path.partition(":")
         return getattr(import_module(module), name)
 
     def find_key(self, name: str) -> tuple[str, str] | None:
-        """Return (key, where it came from), or None when there is none."""
+        """Return the key and its source; None if there is none."""
         return keys.get(name, self.variables)
 
     def address(self, name: str, variables: Mapping[str, str] | None = None) -> str:
-        """Return its server's address; raise ModelError that names a variable which is not set."""
+        """Return its server's address; raise ModelError if a variable in it is not set."""
         known = os.environ if variables is None else variables
 
         def value(found: re.Match[str]) -> str:
@@ -213,11 +213,11 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 """In the order in which a key is looked for."""
 FOUND_BY_KEY: Final = tuple(name for name, provider in PROVIDERS.items() if provider.found_by_key)
 COMPATIBLE: Final = "openai"
-"""The provider used where only a base address is set: other servers speak its protocol."""
+"""The provider used if only a base address is set, since most servers speak its protocol."""
 
 
 def provider_of(model: str) -> str | None:
-    """Return the provider that a model's name belongs to; None if its prefix belongs to none."""
+    """Return the provider of a model by its name; None if neither prefix nor suffix is known."""
     for name, provider in PROVIDERS.items():
         if model.startswith(provider.prefix):
             return name
