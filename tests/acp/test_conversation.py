@@ -13,6 +13,8 @@ from tests.acp.editor import AgentPool, Editor, ask
 from tests.providers.model_stub import Stub
 
 from acp import schema
+from surehand import ToolCall, ToolResult
+from surehand.acp import convert
 from surehand.acp.conversation import unsaved_bytes
 
 pytestmark = pytest.mark.spec("INT-2")
@@ -150,3 +152,17 @@ async def test_bytes_stay_as_they_are_where_the_editor_saves_in_its_own_way(
 )
 def test_lines_that_are_the_same_keep_their_bytes(on_disk: bytes, text: str, expected: bytes | None) -> None:
     assert unsaved_bytes(on_disk, text) == expected
+
+
+def test_half_of_a_character_is_replaced_before_it_reaches_the_editor() -> None:
+    call = ToolCall("Read", {"file_path": "/w/\udcff.txt"})
+    for update in (
+        convert.agent_text("half \ud83d of it"),
+        convert.call_start(call, "/w", "read"),
+        convert.call_end(call, ToolResult(output="\udcff", data={"exit_code": 1}), "/w", terminal=True),
+    ):
+        sent = convert.encodable(update)
+        assert "?" in sent.model_dump_json(by_alias=True), sent
+        assert sent.model_dump(by_alias=True).keys() == update.model_dump(by_alias=True).keys()
+    whole = convert.agent_text("whole 😀")
+    assert convert.encodable(whole) is whole

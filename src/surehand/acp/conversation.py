@@ -87,7 +87,7 @@ class Updates:
                     item.set_result(None)
                 continue
             try:
-                await self._client.session_update(session_id=self._session_id, update=item)
+                await self._client.session_update(session_id=self._session_id, update=convert.encodable(item))
             except (ConnectionError, OSError):  # the client has disconnected; `flush` must not wait for ever
                 continue
 
@@ -394,7 +394,9 @@ class EditorApprover:
         kind = self._updates.kind_of(question.tool)
         options = _options(question, seen=shown is not None and shown.dry_run is not None)
         response = await self._client.request_permission(
-            session_id=self._session_id, tool_call=_shown_call(question, shown, kind), options=options
+            session_id=self._session_id,
+            tool_call=convert.encodable(_shown_call(question, shown, kind)),
+            options=options,
         )
         outcome = response.outcome
         if isinstance(outcome, schema.AllowedOutcome) and any(outcome.option_id == each.option_id for each in options):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from acp import schema
 from surehand.core.call import Block, Image, Text, ToolCall, ToolResult
@@ -14,6 +17,7 @@ from surehand.core.errors import ToolFailure
 from surehand.core.model import Message
 from surehand.core.settings import McpServerSettings
 from surehand.core.tool import Kind
+from surehand.mcp.convert import clean_json
 from surehand.policy.approval import one_line
 
 Update: TypeAlias = (
@@ -262,6 +266,18 @@ def replay(messages: Sequence[Message], cwd: str, kind_of: Callable[[str], Kind]
             yield call_start(call, cwd, kind_of(call.name))
             yield call_end(call, result, cwd)
         calls = message.calls
+
+
+UpdateT = TypeVar("UpdateT", bound=BaseModel)
+
+
+def encodable(message: UpdateT) -> UpdateT:
+    """Return a message without lone surrogates: editors disconnect from an agent whose JSON has one."""
+    try:
+        message.model_dump_json()
+    except PydanticSerializationError:
+        return type(message).model_validate(clean_json(message.model_dump(by_alias=True)))
+    return message
 
 
 # -- MCP servers of a client -------------------------------------------------------------------------------------------
