@@ -1,8 +1,8 @@
-"""Many clients of one server over HTTP: what a thousand that are connected, and a hundred at work, cost.
+"""Many clients of one server over HTTP: the cost of a thousand connected ones, a hundred of them at work.
 
     python -m benchmarks.clients [CONNECTED] [ACTIVE]
 
-Prints, as the clients come: memory of the server and its helpers (proportional set size; commands excluded),
+Prints, while clients connect: memory of the server and its helpers (proportional set size, without commands),
 descriptors of the server, and processes. Run by hand: it takes minutes.
 """
 
@@ -35,8 +35,8 @@ class Client:
         if answer.status_code != 200:
             raise RuntimeError(f"{answer.status_code} {answer.text[:200]}")
         self._headers["mcp-session-id"] = answer.headers["mcp-session-id"]
-        told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await self._http.post(self._url, json=told, headers=self._headers)
+        notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self._http.post(self._url, json=notification, headers=self._headers)
 
     async def call(self, name: str, args: dict[str, Any]) -> bool:
         body = _body("tools/call", {"name": name, "arguments": args}, 2)
@@ -71,9 +71,9 @@ async def main(connected: int, active: int) -> None:
         with open(os.path.join(workspace, "a.txt"), "w") as file:
             file.write("one\n" * 100)
         env = os.environ | {"SUREHAND_HOME": os.path.join(folder, "home"), "HOME": folder}
-        words = [sys.executable, "-m", "surehand", "serve", "--http", "0", "--no-token", "--cwd", workspace]
-        words += ["--allow", "Bash(sleep:*)"]
-        process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE, env=env)
+        argv = [sys.executable, "-m", "surehand", "serve", "--http", "0", "--no-token", "--cwd", workspace]
+        argv += ["--allow", "Bash(sleep:*)"]
+        process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE, env=env)
         try:
             await _drive(process, connected, active)
         finally:

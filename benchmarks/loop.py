@@ -1,4 +1,4 @@
-"""The agent loop's own cost per turn, without model and tools."""
+"""The agent loop: its own cost per turn, without those of the model and the tools."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The MCP server over stdio: round trip against a bare server on the SDK, start against fastmcp, memory when idle.
+"""The MCP server over stdio: round trips against a bare server on the SDK, start against fastmcp, memory when idle.
 
-The bare server has three tools that do nothing else (return a text, read a file, replace a text in one by way of a
-rename); ours has all its tools, its policy, metrics, history and audit.
+The bare server has three tools: return a text, read a file, replace a text in a file by writing another and renaming
+it. Ours has all its tools, policy, metrics, history and audit.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ server.run(show_banner=False)
 
 
 class Client:
-    """The least of a client: one line out, one line in."""
+    """A minimal client: it writes one line and reads one."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, argv: list[str]) -> None:
         clean = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean
         )
         self.count = 0
         info = {"name": "bench", "version": "1"}
@@ -94,7 +94,7 @@ class Client:
         assert "hello" in json.dumps(self.ask("tools/call", {"name": name, "arguments": {"text": "hello"}}))
 
     def use(self, name: str, **arguments: Any) -> None:
-        """Make a call that must succeed."""
+        """Call a tool; fail if it fails."""
         answer = self.ask("tools/call", {"name": name, "arguments": arguments})
         assert not answer.get("isError"), answer
 
@@ -112,9 +112,9 @@ class Client:
         self.process.wait(10)
 
 
-def once(words: list[str], name: str) -> None:
-    """Start a server, get its first answer to a call, and end it."""
-    client = Client(words)
+def once(argv: list[str], name: str) -> None:
+    """Start a server, make one call, and stop it."""
+    client = Client(argv)
     client.call(name)
     client.close()
 
@@ -139,8 +139,8 @@ def rows(harness: Harness) -> None:
         os.mkdir(folder)
         surehand = [os.path.join(os.path.dirname(sys.executable), "surehand"), "serve", "--stdio", "--cwd", folder]
         surehand += ["--allow", "Edit"]
-        bare_words = [sys.executable, "-c", BARE]
-        bare, ours = Client(bare_words), Client(surehand)
+        bare_argv = [sys.executable, "-c", BARE]
+        bare, ours = Client(bare_argv), Client(surehand)
         bare.call("echo")
         ours.call("tools.echo")
         ours.ask("tools/list", {})
@@ -161,7 +161,7 @@ def rows(harness: Harness) -> None:
         bare.close()
         ours.close()
         starts = [
-            ("bare mcp server", lambda: once(bare_words, "echo")),
+            ("bare mcp server", lambda: once(bare_argv, "echo")),
             ("surehand", lambda: once(surehand, "tools.echo")),
         ]
         goal = ""
@@ -184,11 +184,11 @@ def _files(harness: Harness, bare: Client, ours: Client, folder: Path) -> None:
         for _ in range(FILE_CALLS):
             client.use(name, **arguments)
 
-    def edit(client: Client, tool: str, name: str, words: tuple[str, str, str]) -> None:
+    def edit(client: Client, tool: str, name: str, keys: tuple[str, str, str]) -> None:
         for _ in range(FILE_CALLS):
             turn = turns[name]
             values = (str(folder / f"{name}.txt"), f"value {turn} end", f"value {turn + 1} end")
-            client.use(tool, **dict(zip(words, values, strict=True)))
+            client.use(tool, **dict(zip(keys, values, strict=True)))
             turns[name] += 1
 
     theirs = str(folder / "npm.txt")
