@@ -28,14 +28,12 @@ from surehand.core.names import full_name, provider_safe
 from surehand.core.settings import McpServerSettings
 from surehand.core.shapes import block_to_anthropic, result_from_mcp
 from surehand.core.tool import Tool, ToolOptions
-from surehand.engine.bus import Bus
 from surehand.engine.checking import Checker
-from surehand.engine.executor import Executor
-from surehand.integrations.toolbox import CHANGED, Toolbox, bind_approval, wrap_tool
+from surehand.integrations.toolbox import CHANGED, AsyncApp, Toolbox, bind_approval, wrap_tool
 from surehand.mcp.client.config import Configured, expand_variables
 from surehand.mcp.client.servers import Servers
 from surehand.mcp.server.serving import AppWithRegistry, ModuleServer, create_mcp_servers, create_tools_server
-from surehand.policy.approval import Answer, Approver, Question, ask_approver, digest
+from surehand.policy.approval import Answer, Question, ask_approver, digest
 from surehand.policy.policy import Decision, Policy
 
 Verdict = tuple[Literal["allow", "deny", "ask"], str]
@@ -69,7 +67,7 @@ Prompts: TypeAlias = Iterable[Prompt] | AsyncIterable[Prompt]
 """Prompts to ask one after the other; a string is one prompt."""
 
 
-class SdkApp(AppWithRegistry, Protocol):
+class SdkApp(AppWithRegistry, AsyncApp, Protocol):
     """The part of an application (`surehand.app.Surehand`) that is used here."""
 
     @property
@@ -77,24 +75,9 @@ class SdkApp(AppWithRegistry, Protocol):
         """What judges calls."""
         ...
 
-    @property
-    def executor(self) -> Executor:
-        """What runs calls."""
-        ...
-
     @cached_property
     def servers(self) -> Servers:
         """The MCP servers of the workspace."""
-        ...
-
-    @property
-    def bus(self) -> Bus:
-        """The event bus."""
-        ...
-
-    @property
-    def approver(self) -> Approver:
-        """Who answers questions."""
         ...
 
 
