@@ -1,4 +1,4 @@
-"""Draw docs/session.svg: a real session in a real terminal, as text in a picture. `make docs` runs it."""
+"""Draw docs/session.svg from a real session in a real terminal. Run by `make docs`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OTHER = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r")
 
 
 def run(command: str, workspace: str, environment: dict[str, str]) -> str:
-    """Return what a command prints on a terminal of its own."""
+    """Run a command on a pseudo-terminal and return its output."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     os.set_blocking(main, False)
@@ -59,7 +59,7 @@ def run(command: str, workspace: str, environment: dict[str, str]) -> str:
 
 
 def wrap(line: str) -> list[str]:
-    """Return a line as a terminal breaks it, each row with the colours it begins with."""
+    """Wrap a line as a terminal does; each row begins with the colours in force."""
     rows, row, seen, style = list[str](), "", 0, ""
     for part in re.split(r"(\x1b\[[\d;]*m)", line):
         if _STYLE.fullmatch(part):
@@ -74,7 +74,7 @@ def wrap(line: str) -> list[str]:
 
 
 def spans(line: str) -> str:
-    """Return a line with its colours as parts of an SVG text."""
+    """Convert a line with its colours to SVG text spans."""
     parts: list[str] = []
     classes: dict[str, str] = {}
     position = 0
@@ -99,7 +99,7 @@ def spans(line: str) -> str:
 
 
 def draw(lines: list[str]) -> str:
-    """Return the picture."""
+    """Return the SVG document."""
     width, step = COLUMNS * 8.4 + 48, 19
     height = len(lines) * step + 66
     rows = [
@@ -131,7 +131,7 @@ def main() -> None:
                 "", _STYLE.sub(lambda found: f"\x00{found[1]}\x01", run(command, workspace, environment))
             )
             printed = printed.replace("\x00", "\x1b[").replace("\x01", "m").replace(workspace, "~/demo")
-            # What is different in every run would make a new picture of nothing new.
+            # Replace what differs in every run, so that the picture changes only with the program.
             printed = re.sub(r"\[took [^\]]*\]\n?", "", printed)
             printed = re.sub(r"session_[0-9a-f]+", "session_1", printed)
             told = [f"\x1b[32m$\x1b[0m \x1b[1m{command}\x1b[0m", *printed.rstrip().splitlines(), ""]

@@ -1,4 +1,4 @@
-"""What a page is to who does not see it: Chromium's accessibility tree, and the contrast of every text."""
+"""Checks of a page's accessibility: Chromium's accessibility tree, and the contrast of every text."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CONTRAST = """() => {
 
 @dataclass
 class Node:
-    """One node of the tree that assistive programs are given."""
+    """One node of the accessibility tree."""
 
     role: str
     name: str
@@ -79,7 +79,7 @@ class Node:
 
 
 def read_tree(page: Any) -> Node:
-    """Return the accessibility tree of a page, without the nodes that are told to nobody."""
+    """Return the accessibility tree of a page, without ignored nodes."""
     client = page.context.new_cdp_session(page)
     client.send("Accessibility.enable")
     nodes = {each["nodeId"]: each for each in client.send("Accessibility.getFullAXTree")["nodes"]}
@@ -98,7 +98,7 @@ def read_tree(page: Any) -> Node:
 
 
 def find_faults(page: Any) -> list[str]:
-    """Return what is wrong for who uses a page by ear or by keyboard."""
+    """Return the problems for users of a screen reader or the keyboard."""
     tree = read_tree(page)
     faults = [f"{each.role} has no name" for each in tree.all(*NAMED) if not each.name.strip()]
     for each in tree.walk():
@@ -117,7 +117,7 @@ def find_faults(page: Any) -> list[str]:
 
 
 def find_faint_text(page: Any) -> list[str]:
-    """Return texts with a contrast below 4.5 to 1 to what is behind them."""
+    """Return texts with a contrast below 4.5 to 1 against their background."""
     found = page.evaluate(CONTRAST)
     assert found["count"] > 10, "nothing was measured"
     return found["faint"]

@@ -1,4 +1,4 @@
-"""A real Chromium, a real console in a process of its own, and real sessions in others."""
+"""A real Chromium, and a console and sessions in separate processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def browser(playwright: Any) -> Iterator[Any]:
 
 
 class ConsoleProcess:
-    """`surehand console` in a process of its own."""
+    """`surehand console` in a separate process."""
 
     def __init__(self) -> None:
         words = [sys.executable, "-m", "surehand", "console", "--port", "0", "--json"]
@@ -66,7 +66,7 @@ def console() -> Iterator[ConsoleProcess]:
 
 
 class Pages:
-    """Opens pages of the console and notes what went wrong in them."""
+    """Opens pages of the console and collects their errors."""
 
     def __init__(self, browser: Any, console: ConsoleProcess) -> None:
         self._browser = browser
@@ -179,7 +179,7 @@ class SessionProcess:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Any]:
-    """Start sessions in processes of their own: `session("name")`."""
+    """Start sessions in separate processes: `session("name")`."""
     started: list[SessionProcess] = []
 
     def start(name: str) -> SessionProcess:
@@ -195,7 +195,7 @@ def session(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _empty_profile() -> Iterator[None]:
-    """Chromium writes below HOME what belongs to no profile: give it an empty one."""
+    """Give Chromium an empty HOME: some of its files belong to no profile."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.environ.get("XDG_CONFIG_HOME")
         os.environ["XDG_CONFIG_HOME"] = folder

@@ -27,7 +27,7 @@ STORE = 80 << 20
 
 
 def patiently(start: Callable[[], Any]) -> Any:
-    """Start something of Ray's, which gives up after half a minute on a machine that is busy with other things."""
+    """Start a part of Ray again if it gave up, as it does after half a minute on a busy machine."""
     for left in (2, 1, 0):
         try:
             return start()
@@ -56,11 +56,11 @@ class Nodes:
         return patiently(lambda: self.cluster.add_node(**self._common, labels=labels, **more))
 
     def kill(self, node: Any) -> None:
-        """End a node as a power cut would."""
+        """Kill a node at once."""
         self.cluster.remove_node(node, allow_graceful=False)
 
     def renew(self) -> None:
-        """Have two nodes again."""
+        """Add nodes until there are two."""
         if len(self.cluster.list_all_nodes()) < 2:
             self.second = self.add(zone="b")
 

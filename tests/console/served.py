@@ -17,7 +17,7 @@ from surehand.web.local_server import ServedAddress, serve_app
 
 
 class Served:
-    """What a test needs of a console that runs."""
+    """A running console, and requests to it."""
 
     def __init__(self, console: Console, port: int, client: httpx2.AsyncClient, code: str) -> None:
         self.console = console
@@ -48,13 +48,13 @@ class Served:
                     yield json.loads(line[6:])
 
     async def until(self, wanted: Callable[[Feed], bool]) -> None:
-        """Wait until the console knows something."""
+        """Poll until a condition on the console holds."""
         async with asyncio.timeout(120):
             while not wanted(self.console.feed):
                 await asyncio.sleep(0.01)
 
     async def until_read(self) -> None:
-        """Wait until somebody reads the stream."""
+        """Wait until the event stream has a reader."""
         async with asyncio.timeout(120):
             while not self.console.feed.readers:
                 await asyncio.sleep(0.01)
@@ -62,7 +62,7 @@ class Served:
 
 @asynccontextmanager
 async def serve_console(*, signed_in: bool = True) -> AsyncGenerator[Served]:
-    """Serve a console while inside."""
+    """Serve a console inside the block."""
     address = ServedAddress("127.0.0.1")
     console = Console(address)
     ports: asyncio.Queue[int] = asyncio.Queue()

@@ -14,7 +14,7 @@ _NEWNS, _NEWUSER, _BIND, _REC_PRIVATE = 0x20000, 0x10000000, 4096, 0x44000
 
 
 def in_child(action: Callable[[], None]) -> None:
-    """Run an action in a process of its own, so that its limits and mounts end with it."""
+    """Run an action in a forked process, so that its limits and mounts end with it."""
     child = os.fork()
     if child == 0:
         try:
@@ -27,12 +27,12 @@ def in_child(action: Callable[[], None]) -> None:
 
 
 def mount(target: Path, flags: int = 0, data: bytes | None = b"size=128k") -> None:
-    """Mount a small disk in memory."""
+    """Mount a small tmpfs."""
     _mount(b"none", target, b"tmpfs", flags, data)
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """Show a folder at another place, where nothing of it can be written."""
+    """Bind-mount a folder read-only at another path."""
     _mount(os.fsencode(source), target, None, _BIND, None)
     _mount(b"none", target, None, _BIND | REMOUNT | RDONLY, None)
 
@@ -44,7 +44,7 @@ def _mount(source: bytes, target: Path, kind: bytes | None, flags: int, data: by
 
 
 def fill(folder: Path) -> Path:
-    """Leave no room on the disk of a folder; return the file that takes it."""
+    """Fill the disk of a folder; return the file that takes the space."""
     filler = folder / "filler"
     for size in (4096, 1):
         with contextlib.suppress(OSError), open(filler, "ab", buffering=0) as file:
@@ -54,7 +54,7 @@ def fill(folder: Path) -> Path:
 
 
 def own_mounts() -> None:
-    """Let this process mount as it likes: nobody else sees it, and it ends with the process."""
+    """Enter a private mount namespace, which ends with this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
     if libc.unshare(_NEWNS | (0 if user == 0 else _NEWUSER)) != 0:
@@ -67,7 +67,7 @@ def own_mounts() -> None:
 
 
 def can_mount(folder: Path) -> bool:
-    """Say whether a test may mount here."""
+    """True if this system lets a test mount."""
 
     def attempt() -> None:
         own_mounts()

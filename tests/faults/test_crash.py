@@ -148,7 +148,7 @@ def _copy(template: Path, target: Path) -> Path:
 
 
 def _move_history(target: Path, template: Path) -> None:
-    """Let the copied history speak of the copied files."""
+    """Rewrite the paths in the copied history to those of the copied files."""
     import sqlite3
 
     with sqlite3.connect(target / "state/history/history.db") as database:

@@ -3,12 +3,12 @@
     seen = trace(main, lambda call: KILL if call.name == "rename" else None)
     opened = trace(main, note=lambda call: call.text(1) if call.name == "openat" else "").noted
 
-`decide` is asked before each call and answers None (go on), KILL (end the program as `kill -9` does; its children
-live on and are followed to their end), KILL_CALLER (end whoever makes the call: the launcher, a supervisor, a command)
-or an errno, with which the call fails without being made. `Call` tells who makes it, its number, its arguments, and can
-read texts and buffers out of the memory of the caller.
+`decide` is called before each system call and returns None (continue), KILL (kill -9 the program; its children live on
+and are traced to their end), KILL_CALLER (kill the caller: the launcher, a supervisor, a command), SHORT (write only
+half), or an errno, with which the call fails without being made. `Call` has the caller, number and arguments, and reads
+strings and buffers from the caller's memory.
 
-The tracer is a process of its own, so that only what it traces is waited for. Nothing outlives it.
+The tracer is a separate process, so that it only waits for what it traces. Nothing outlives it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _PRSTATUS, _ARM_SYSTEM_CALL = 1, 0x404
 KILL: Final = "kill"
 KILL_CALLER: Final = "kill caller"
 SHORT: Final = "short"
-"""The kernel takes only half of what a write gives it."""
+"""The kernel writes only half of a buffer."""
 Decision: TypeAlias = Literal["kill", "kill caller", "short"] | int | None
 
-# The calls that tests name or fail, by number: x86_64 has names of its own for old ones, aarch64 only the new.
+# System calls that tests use, by number. aarch64 lacks the old ones.
 _X86_64: Final = {
     0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 9: "mmap", 17: "pread64",
     18: "pwrite64", 20: "writev", 21: "access", 22: "pipe", 32: "dup", 33: "dup2", 40: "sendfile", 41: "socket",
@@ -84,20 +84,20 @@ class Call:
     number: int
     args: tuple[int, ...]
     count: int
-    """How many calls there were with this one, of all threads and children."""
+    """How many calls all threads and children have made, this one included."""
     is_main: bool
-    """Whether the program itself makes it, in whichever thread, and not one of its children."""
+    """Whether a thread of the program makes it, not one of its children."""
 
     @property
     def name(self) -> str:
         return NAMES.get(self.number, str(self.number))
 
     def text(self, index: int, limit: int = 4096) -> str:
-        """Return the NUL-ended text an argument points to; empty where there is none."""
+        """Return the NUL-terminated string an argument points to; empty if there is none."""
         return os.fsdecode(self.memory(self.args[index], limit).partition(b"\0")[0])
 
     def file(self, index: int = 0) -> str:
-        """Return the path of the file whose descriptor is an argument; empty for a pipe, a socket or memory."""
+        """Return the path of the descriptor in an argument; empty for a pipe, a socket or a memfd."""
         try:
             path = os.readlink(f"/proc/{self.thread}/fd/{self.args[index]}")
         except OSError:
@@ -105,7 +105,7 @@ class Call:
         return path if path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/memfd:")) else ""
 
     def memory(self, address: int, size: int) -> bytes:
-        """Return bytes of the caller's memory, as far as they can be read."""
+        """Return bytes of the caller's memory, up to the first unreadable page."""
         try:
             with open(f"/proc/{self.thread}/mem", "rb", buffering=0) as memory:
                 return os.pread(memory.fileno(), min(size, 4096 - address % 4096), address) + (
@@ -124,26 +124,26 @@ class Call:
 
 @dataclass
 class Traced:
-    """What came of a run."""
+    """The result of a traced run."""
 
     calls: int = 0
     """System calls of all threads and children."""
     child_calls: int = 0
     """Those of children among them."""
     status: int | None = None
-    """The exit status of the program; None when it was killed by decision."""
+    """The exit status of the program; None if `decide` had it killed."""
     hit: str = ""
     """The call at which it was killed or failed."""
     children: int = 0
     left: int = 0
-    """Processes that still ran `patience_s` after the program had ended; they were killed."""
+    """Number of processes that still ran `patience_s` after the program had ended, and were killed."""
     names: Counter[str] = field(default_factory=Counter[str])
     noted: list[str] = field(default_factory=list[str])
-    """What `note` said of calls."""
+    """What `note` returned, if not empty."""
 
 
 def available() -> bool:
-    """Say whether a child can be traced here."""
+    """True if this system allows tracing a child."""
     if sys.platform != "linux" or not NAMES:
         return False
     try:
@@ -169,10 +169,10 @@ def trace(
     lasting: bool = False,
     patience_s: float = 120.0,
 ) -> Traced:
-    """Run `action` in a process of its own, asking `decide` before each system call of it and of all it starts.
+    """Run `action` in a forked process, calling `decide` before each system call of it and of its children.
 
-    Once it has decided, it is asked no more, unless the fault is a lasting one. Both functions run in the tracer: what
-    they remember is lost, what `note` returns (if not empty) is in `noted`.
+    After its first decision, `decide` is no longer called, unless `lasting`. Both functions run in the tracer process:
+    their changes of variables are lost, and what `note` returns is in `noted`.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -191,7 +191,7 @@ def trace(
     with os.fdopen(reader, "rb") as pipe:
         data = pipe.read()
     os.waitpid(tracer, 0)
-    answer = pickle.loads(data) if data else "the tracer ended without a word"
+    answer = pickle.loads(data) if data else "the tracer died"
     if isinstance(answer, str):
         raise OSError(f"the trace failed:\n{answer}")
     return answer
@@ -212,15 +212,15 @@ class _Tracer:
         self._patience_s = patience_s
         self._seen = Traced()
         self._groups: dict[int, int] = {}
-        """Every thread that is followed, with its process."""
+        """The process of every traced thread."""
         self._failing: dict[int, int] = {}
-        """Threads in a call that is to fail, with the errno."""
+        """The errno for threads in a call that is to fail."""
         self._shortened: dict[int, int] = {}
-        """Threads in a write of which only a part is taken, with how much they gave."""
+        """The original size for threads in a shortened write."""
         self._started: set[int] = set()
-        """Threads past their first stop, which is the tracer's and no signal for them."""
+        """Threads past their first stop, which is not a signal for them."""
         self._inside: set[int] = set()
-        """Threads in a call: their next stop is its end."""
+        """Threads inside a call; their next stop is its end."""
         self._info = (ctypes.c_ubyte * 96)()
         self._ended_at: float | None = None
         self._main = os.fork()
@@ -250,12 +250,12 @@ class _Tracer:
             thread, status = self._wait()
             if thread == 0:
                 self._seen.left = len(set(self._groups.values()))
-                break  # whoever is left ends with the tracer
+                break  # the rest dies with the tracer
             self._take(thread, status)
         return self._seen
 
     def _wait(self) -> tuple[int, int]:
-        """Return the next stop; once the program has ended, only for so long."""
+        """Wait for the next stop; (0, 0) if `patience_s` is over after the end of the program."""
         if self._ended_at is None:
             return os.waitpid(-1, _WALL)
         while time.monotonic() < self._ended_at + self._patience_s:
@@ -273,7 +273,7 @@ class _Tracer:
         if not os.WIFSTOPPED(status):
             self._gone(thread, status)
             return
-        if thread not in self._groups:  # its birth was not yet reported: it stops first
+        if thread not in self._groups:  # a new thread may stop before its creation is reported
             self._groups[thread] = _process_of(thread)
         stopped_by, event = os.WSTOPSIG(status), status >> 16
         forward = 0
@@ -289,7 +289,7 @@ class _Tracer:
     def _born(self, thread: int, event: int) -> None:
         message = ctypes.c_ulong()
         _request(_GETEVENTMSG, thread, ctypes.addressof(message), may_be_gone=True)
-        if event == 4:  # an exec: all other threads are gone, and whoever made it has the number of the process now
+        if event == 4:  # exec: other threads are gone, and the caller now has the process id
             if (former := message.value) != thread:
                 self._groups.pop(former, None)
                 self._inside.discard(former)
@@ -317,7 +317,7 @@ class _Tracer:
             self._inside.discard(thread)
             if (number := self._failing.pop(thread, 0)) != 0:
                 _set_register(thread, _RESULT, -number)
-            if (given := self._shortened.pop(thread, 0)) != 0:  # who calls counts on its registers
+            if (given := self._shortened.pop(thread, 0)) != 0:  # the caller relies on its registers
                 _set_register(thread, _COUNT, given)
             return
         info = self._info
@@ -370,7 +370,7 @@ def _registers(thread: int) -> tuple[ctypes.Array[ctypes.c_ulong], _Vector]:
 
 
 def _skip_call(thread: int) -> None:
-    """Make the call that is about to begin none at all."""
+    """Cancel the system call that is about to begin."""
     if platform.machine() == "aarch64":
         none = ctypes.c_int(-1)
         vector = _Vector(ctypes.addressof(none), ctypes.sizeof(none))
