@@ -74,7 +74,7 @@ class RuleBook:
             self._wants_defaults = False
 
     def about_path(self, kind: Kind, verdict: Verdict, names: frozenset[str]) -> list[Rule]:
-        """Return the path rules that may match a path with these components (folded); wildcards always may."""
+        """Return the candidate rules for a path with these folded components, and all rules with wildcards."""
         if kind == "write":
             self._add_defaults()
         found = self._paths.get((kind, verdict))
@@ -88,7 +88,7 @@ class RuleBook:
 
 
 def last_name(spec: str) -> str:
-    """Return the component every match of a pattern must have (folded), or nothing when wildcards leave it open."""
+    """Return a folded component that every match of a pattern contains; empty if wildcards leave it open."""
     last = spec.rstrip("/").rpartition("/")[2]
     return "" if last in (".", "..", "~") or _OPEN.search(last) else fold_name(last)
 
@@ -120,7 +120,7 @@ class Matching:
         self._folders: dict[str, str] | None = {} if many else None
 
     def resolve(self, path: str) -> ResolvedPath:
-        """Return the place a path stands for; of many paths, where their folders lead is asked once for each folder."""
+        """Resolve a path. For requests with many paths each directory is resolved once."""
         place = self._place or self.roots.resolve(path, self._folders)
         if self.request.leads is not None:
             self.request.leads[path] = place.real
@@ -128,12 +128,12 @@ class Matching:
 
     @cached_property
     def trusted_files(self) -> frozenset[str]:
-        """The files that a trusted folder was trusted with."""
+        """The code that the trusted workspace runs: files and packages."""
         return trusted_files(self.request.workspace)
 
     @cached_property
     def obeyed(self) -> ObeyedFiles:
-        """Why git would obey what the request writes."""
+        """Which paths that the request writes git would obey."""
         return find_obeyed(self.request.effects or ())
 
     def naming(self, verdict: Verdict) -> tuple[Rule, ...]:
@@ -148,7 +148,7 @@ class Matching:
         return tuple(dict.fromkeys(found))
 
     def counts(self, rule: Rule) -> bool:
-        """Return whether a rule counts at this point of the session."""
+        """Return whether a rule is active: `after_untrusted` rules count once untrusted text has entered."""
         return self._untrusted or not rule.untrusted_only
 
     def matching(self, kind: Kind, verdict: Verdict, about: Callable[[Rule], bool]) -> tuple[Rule, ...]:
@@ -161,21 +161,21 @@ class Matching:
         return tuple(found)
 
     def _of_this_tool(self, verdict: Verdict) -> list[Rule]:
-        """Return the rules such as `Grep(secrets/**)`, which bind the paths of that tool alone."""
+        """Return the path rules of this tool alone, such as `Grep(secrets/**)`."""
         rules = self.book.of("name", verdict)
         return [rule for rule in rules if rule.spec and self.counts(rule) and rule.names_caller(self.request.names)]
 
     # -- paths ---------------------------------------------------------------------------------------------------
 
     def forbidding(self, kind: Kind, verdict: Verdict, place: ResolvedPath, deep: bool) -> tuple[Rule, ...]:
-        """Return the deny or ask rules a place meets; `deep` when all below it changes as well."""
+        """Return the deny or ask rules that match a path; with `deep` also those that match anything below it."""
         # What a recursive change takes along is not in the path's own name: every rule is asked.
         rules = self.book.of(kind, verdict) if deep else self.book.about_path(kind, verdict, place.components)
         known = [rule for rule in rules if self.counts(rule)] + self._of_this_tool(verdict)
         return tuple(rule for rule in known if self.forbids(rule, place, deep))
 
     def forbids(self, rule: Rule, place: ResolvedPath, deep: bool) -> bool:
-        """Return whether one rule is about a place, read generously."""
+        """Return whether a deny or ask rule matches a path, by any of its names."""
         if rule.whole:
             return True
         pattern = self.pattern(rule.spec, generous=True)
@@ -191,14 +191,14 @@ class Matching:
         return place.inside if rule.whole else self.pattern(rule.spec, generous=False).matches(name)
 
     def spelled_out(self, rule: Rule, place: ResolvedPath) -> bool:
-        """Return whether one of the user's rules names exactly this file, and so was written for it."""
+        """Return whether a rule of the user spells out this very file; only such a rule lifts a default protection."""
         if rule.whole or rule.origin.source == "project":
             return False
         pattern = self.pattern(rule.spec, generous=False)
         return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
 
     def points_at(self, rule: Rule, name: str) -> bool:
-        """Return whether a rule of the user's is one whole path, from the workspace, the home or the root."""
+        """Return whether a rule of the user is one literal path from the workspace, the home directory or the root."""
         spec = rule.spec
         anchored = spec.startswith(("./", "/", "~/")) and not spec.endswith("/") and not has_wildcard(spec)
         if rule.whole or not anchored or rule.origin.source == "project":
@@ -212,14 +212,14 @@ class Matching:
 
 
 def find_obeyed(effects: Sequence[Effect]) -> ObeyedFiles:
-    """Return what knows which of the paths that a call writes git would obey."""
+    """Collect the paths that a call writes, to find those that git would obey."""
     from surehand.git.protected_files import ObeyedFiles  # lazy: git's files, 12 ms, for writes alone
 
     return ObeyedFiles([each.path for each in effects if isinstance(each, WritePath)] if len(effects) > 1 else ())
 
 
 def why_git_obeys(place: ResolvedPath, obeyed: ObeyedFiles) -> str:
-    """Say why git would obey what is written to a place, alone or with the other paths of the call."""
+    """Return why git would obey a file written here, alone or with the call's other paths; empty if it would not."""
     for name in place.names:
         if why := obeyed.why(name, real=place.inside and name == place.real):
             return why

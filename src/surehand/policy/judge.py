@@ -75,7 +75,7 @@ PathEffect = ReadPath | WritePath | DeletePath
 
 
 class Judgement:
-    """The judgement of one request; made, asked for its `decision`, and dropped."""
+    """Judges one request: create it, take its `decision`, drop it."""
 
     def __init__(self, policy: Policy, request: Request, place: ResolvedPath | None = None) -> None:
         self.policy = policy
@@ -118,7 +118,7 @@ class Judgement:
         return suggestion(self.request, judged, self.rules.roots)
 
     def _tool(self) -> Iterable[JudgedEffect]:
-        """Judge the tool as a whole: rules by its name, and what it says of itself when it states no effects."""
+        """Judge the tool as a whole: by rules on its name, and by its own flags if it states no effects."""
         request = self.request
         deny, ask, allow = (self.rules.naming(verdict) for verdict in ("deny", "ask", "allow"))
         if deny:
@@ -150,7 +150,7 @@ class Judgement:
     # -- one effect ----------------------------------------------------------------------------------------------
 
     def _effect(self, effect: Effect, command: RunCommand | None, cover: Rule | None = None) -> list[JudgedEffect]:
-        """Judge an effect; `command` is the command whose words imply it, `cover` an allow rule that matched that."""
+        """Judge an effect. `command` is the command that implies it, `cover` an allow rule that matched the command."""
         match effect:
             case ReadPath() | WritePath() | DeletePath():
                 return [judge_path(self.rules, effect, command, cover or self.cover)]
@@ -238,14 +238,14 @@ def _guard(rules: Matching, effect: RunCommand, allow: tuple[Rule, ...]) -> Guar
 
 
 def _denied_command(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
-    """Yield a question for a program that is no known reader and is handed the words of a denied command."""
+    """Yield a question if the arguments of a program that may run others contain a denied command."""
     for rule in rules.book.of("command", "deny"):
         if rule.command is not None and rules.counts(rule) and rule.command.hidden_in(words):
             yield Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
 
 
 def _denied_host(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
-    """Yield a question for a program that is handed a host which a rule denies, wherever in its words."""
+    """Yield a question if any argument of a program contains a host that a rule denies."""
     denied = [rule for rule in rules.book.of("host", "deny") if not rule.whole and rules.counts(rule)]
     if not denied:
         return
@@ -256,7 +256,7 @@ def _denied_host(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
 
 
 def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
-    """Yield a question for a program nobody knows that is handed a path which a rule denies."""
+    """Yield a question if an argument of an unknown program is a path that a rule denies."""
     denied = [rule for rule in rules.book.own if rule.verdict == "deny" and rule.kind in ("read", "write")]
     if not denied:
         return
@@ -283,7 +283,7 @@ _CHECKS = (_denied_command, _denied_host, _denied_path)
 
 
 def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
-    """Judge a read, write or removal; `command` implies it, `cover` is an allow rule that covers what lies inside."""
+    """Judge a read, write or removal. `command` implies it; `cover` is an allow rule that holds inside the roots."""
     request = rules.request
     place = rules.resolve(effect.path)
     reads = isinstance(effect, ReadPath)
@@ -320,7 +320,7 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
 
 
 def _of_no_matter(effect: PathEffect, place: ResolvedPath, request: Request) -> str:
-    """Say why a path needs no judgement: it is no file, or output that was kept to be read."""
+    """Return why a path needs no judgement: it is no file, or saved output that may be read. Empty otherwise."""
     reads = isinstance(effect, ReadPath)
     neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
     if neutral and not isinstance(effect, DeletePath):
@@ -381,7 +381,7 @@ def _protection(
 
 
 def has_other_names(place: ResolvedPath) -> bool:
-    """Say whether a file has more names than this one."""
+    """Return whether a file has other hard links."""
     try:
         return os.lstat(place.real).st_nlink > 1
     except (OSError, ValueError):
@@ -397,7 +397,7 @@ def _secret_by_another_name(rules: Matching, place: ResolvedPath) -> str:
 
 
 def public_file(place: ResolvedPath) -> bool:
-    """Tell whether a file is one of the system's that anybody may read; a link to it is no other file."""
+    """Return whether this is a system file that anybody may read. Symbolic links are resolved first."""
     real = (
         _OWN_PROCESS.sub(r"/proc/self/\1", place.real)
         if place.given.startswith(("/proc/self/", "/proc/mounts", "/proc/net/"))
@@ -407,7 +407,7 @@ def public_file(place: ResolvedPath) -> bool:
 
 
 def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> str:
-    """Return what would be changed of the files that a trusted folder runs, or nothing."""
+    """Return the path of trusted code that the effect would change; empty if there is none."""
     files = rules.trusted_files
     if lies_in(place.real, files):
         return place.given
@@ -415,7 +415,7 @@ def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> s
 
 
 def _lists(command: RunCommand | None) -> bool:
-    """Return whether a command shows only names and sizes of files, never their contents."""
+    """Return whether a command prints names and sizes of files, never their contents."""
     if command is None or not command.read_only:
         return False
     name, *words = command.words
@@ -436,7 +436,7 @@ def _built_in(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 
 def missing_capability(request: Request, capable: Callable[[int], Sequence[str]] | None) -> str:
-    """Return what the settings require of a tool and it lacks, and which tools would do; or nothing."""
+    """Return which required capability a tool lacks, and which tools have it; empty if it lacks none."""
     settings = request.tool_settings
     if settings is None:
         return ""
@@ -452,7 +452,7 @@ def missing_capability(request: Request, capable: Callable[[int], Sequence[str]]
 def denied_by_settings(
     request: Request, place: ResolvedPath, compiled: Callable[[str, bool], PathPattern]
 ) -> tuple[Rule, ...]:
-    """Return the path settings of this tool that forbid a place, as the rule they amount to."""
+    """Return the path settings of this tool that forbid a path, expressed as deny rules."""
     settings = request.tool_settings
     if settings is None or not (settings.allowed_paths or settings.forbidden_paths):
         return ()
@@ -495,7 +495,7 @@ class RulesFor:
 
 @frozen
 class Case:
-    """One effect and everything that has a say on it."""
+    """One effect, and all that can decide on it."""
 
     effect: Effect
     rules: RulesFor = RulesFor()

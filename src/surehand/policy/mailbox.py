@@ -1,7 +1,7 @@
 """`Mailbox`: approvals that wait in a file, to be answered from any other process.
 
-A question is a row with a time limit. The process that asks marks now and then that it still waits; when it is gone,
-the row stays as unanswered, and the same call asked again takes the row up. Nothing is ever answered by time passing.
+A question is a row with a time limit. The asking process refreshes the row while it waits. If the process dies, the row
+stays unanswered, and the same call asked again reuses it. Time running out is never taken as a yes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ create table if not exists approvals (
 """
 FILE = "approvals.sqlite3"
 _WAITS_S = 5.0
-"""A row not marked for so long belongs to a process that is gone."""
+"""Age (s) of the last refresh after which the asking process counts as dead."""
 
 
 class Mailbox:
     """Questions and answers in one SQLite file under the state folder.
 
-    `tell` is called with the name of each new question, to notify someone.
+    `tell` is called with the id of each new question, to notify someone.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Mailbox:
         self._tell = tell
 
     async def ask(self, question: Question) -> Answer:
-        """Put the question up and wait for an answer until its time is over."""
+        """Store the question and wait for its answer until the time limit."""
         expires = time.time() + self.timeout_s
         with self._open_store() as store:
             identity = _put_up(store, question, expires)
@@ -77,7 +77,7 @@ class Mailbox:
                     _stop_waiting(store, identity)
 
     def withdraw(self, question: Question, answer: Answer) -> None:
-        """Write down that a question which waited here was answered elsewhere."""
+        """Record that a question stored here was answered elsewhere."""
         with self._open_store() as store, store:
             store.execute(
                 "update approvals set answer = ?, answered = ?, answered_by = ? where digest = ? and answer is null",
@@ -85,7 +85,7 @@ class Mailbox:
             )
 
     def pending(self) -> list[dict[str, Any]]:
-        """Return every unanswered question, oldest first; `waiting` says whether somebody still waits for it."""
+        """Return all unanswered questions, oldest first; `waiting` is whether the asking process is alive."""
         if not os.path.exists(self.path):
             return []
         now = time.time()
@@ -109,7 +109,7 @@ class Mailbox:
         ]
 
     def answer(self, identity: str, answer: Answer, *, by: str = "") -> None:
-        """Answer one question. Raises StateError when it is unknown, answered, over, or nobody waits for it."""
+        """Answer a question. Raises StateError if it is unknown, answered or expired, or its process is gone."""
         now = time.time()
         if not os.path.exists(self.path):
             raise StateError(f"there is no question {identity}")
@@ -181,7 +181,7 @@ def _stop_waiting(store: sqlite3.Connection, identity: str) -> None:
 
 
 def _to_row(question: Question) -> dict[str, Any]:
-    """Return what another process needs to show the question; arguments are shown, not kept raw."""
+    """Return what another process needs to show the question. Secrets in it are masked."""
     return mask_data(
         {
             "text": question.text(),

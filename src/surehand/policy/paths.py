@@ -42,16 +42,16 @@ def fold_name(text: str) -> str:
 
 @frozen
 class ResolvedPath:
-    """One path of an effect: as it was given (made plain), and where it really leads."""
+    """One path of an effect: normalized as it was given, and with all links resolved."""
 
     given: str
     real: str
     inside: bool
-    """Both names lie inside the roots."""
+    """Whether both names are inside the roots."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name as given and the real one; one where they are the same."""
+        """The given and the resolved name; only one if they are equal."""
         return (self.given,) if self.given == self.real else (self.given, self.real)
 
     @property
@@ -61,7 +61,7 @@ class ResolvedPath:
 
 
 class Roots:
-    """The folders a session works in, by the names they were given and by where they really are."""
+    """The directories a session works in, by their given and their resolved names."""
 
     __slots__ = ("_secret_links", "given", "home", "real", "workspace", "workspace_names")
 
@@ -76,7 +76,7 @@ class Roots:
 
     @property
     def secret_links(self) -> SecretLinks:
-        """What knows which files with several names are secrets; made for the first such file."""
+        """Finds secrets among files with several hard links; built for the first such file."""
         if self._secret_links is None:
             from surehand.files.opening import SecretLinks  # lazy: git and the walk, 15 ms
 
@@ -130,7 +130,7 @@ class PathPattern:
     floating: tuple[tuple[str, str], ...]
     """(folder, literal): `literal` as whole components anywhere below `folder`."""
     expression: re.Pattern[str] | None
-    """What has wildcards."""
+    """The patterns with wildcards."""
     starts: tuple[str, ...]
     """The literal folders that every match lies below; empty when a match may lie anywhere."""
 
@@ -147,7 +147,7 @@ class PathPattern:
         return self.expression is not None and self.expression.match(path) is not None
 
     def touches_below(self, folder: str) -> bool:
-        """Return whether something below `folder` may match: what a recursive change of it would change."""
+        """Return whether anything below `folder` may match, and so would be changed by a recursive change."""
         folder = fold_name(folder) if self.generous else folder
         return any(is_beneath(start, folder) for start in self.starts)
 

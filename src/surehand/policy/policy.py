@@ -75,13 +75,13 @@ class Policy:
 
     @property
     def book(self) -> RuleBook:
-        """The rules, laid out for judging; made on first use."""
+        """The rules, indexed for judging; built on first use."""
         if self._book is None:
             self._book = RuleBook(self.own_rules, defaults=self.defaults)
         return self._book
 
     def roots(self, request: Request) -> Roots:
-        """Return the folders of a request, resolved once."""
+        """Return the roots of a request, resolved once."""
         key = (request.workspace, request.roots)
         found = self._roots.get(key)
         if found is None:
@@ -110,7 +110,7 @@ class Policy:
         return decision
 
     def _judge_anew(self, request: Request) -> Decision:
-        """Judge a request; one that reads or writes a single path, once for all that the verdict depends on."""
+        """Judge a request. A verdict on a single path is cached under everything it depends on."""
         effects = request.effects
         if not effects or len(effects) > 1 or request.tool_settings is not None or request.confined:
             return self._judge_effects(request)
@@ -160,27 +160,27 @@ class Policy:
         return Judgement(self, request).decision()
 
     def bind(self, session: Session) -> None:
-        """Give a session what this policy keeps from its searches and from the programs its commands start."""
+        """Set on a session which paths its searches leave out and its commands may not change."""
         session.keeps_out = self.keeps_out(session.workspace, session.roots)
         session.keeps_as_is = _with_trusted(self.keeps_as_is(session.workspace, session.roots), session.workspace)
         session.opens = lambda: self.opens(session.workspace, session.roots, session.grants)
 
     def opens(self, workspace: str, roots: Sequence[str], grants: Iterable[str]) -> tuple[str, ...]:
-        """Return the folders outside the roots that rules, or grants of the session, let commands write in."""
+        """Return the directories outside the roots that rules, or grants of the session, let commands write to."""
         if not any(rule.kind == "write" and rule.verdict == "allow" for rule in self.own_rules) and not grants:
             return ()
         given = [rule for text in grants for line in text.splitlines() if (rule := grant(line))]
         return list_opened_folders(self.own_rules, given, Roots(workspace, roots))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
-        """Return what searches leave out: secrets, and what a rule denies to read. A folder's path ends in `/`."""
+        """Return the test for paths that searches leave out: secrets and denied ones. Directories end in `/`."""
         denied = self._denied_paths("read", Roots(workspace, roots))
         if denied is None:
             return is_secret
         return lambda path: is_secret(path) or denied(path)
 
     def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
-        """Return what no command may change whichever program it starts: what a rule denies to write; None: nothing."""
+        """Return the test for paths that no command may change (a rule denies writing them); None if there are none."""
         return self._denied_paths("write", Roots(workspace, roots))
 
     def find_rule_by_full_path(self, workspace: str) -> str:
@@ -228,19 +228,19 @@ class Both(Policy):
         return tuple(dict.fromkeys((*self.parent.rules, *self.child.rules)))
 
     def keeps_out(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool]:
-        """Return a test whether either keeps a path out of searches."""
+        """Return a test for paths that either policy leaves out of searches."""
         above, own = self.parent.keeps_out(workspace, roots), self.child.keeps_out(workspace, roots)
         return above if above is own else lambda path: above(path) or own(path)
 
     def keeps_as_is(self, workspace: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
-        """Return a test whether either keeps a path from being changed; None if neither does."""
+        """Return a test for paths that either policy protects from commands; None if neither does."""
         above, own = self.parent.keeps_as_is(workspace, roots), self.child.keeps_as_is(workspace, roots)
         if above is None or own is None:
             return above or own
         return lambda path: above(path) or own(path)
 
     def opens(self, workspace: str, roots: Sequence[str], grants: Iterable[str]) -> tuple[str, ...]:
-        """Return the folders that both open."""
+        """Return the directories that both policies open."""
         own = self.child.opens(workspace, roots, grants)
         return tuple(each for each in self.parent.opens(workspace, roots, grants) if each in own)
 
@@ -256,7 +256,7 @@ class Both(Policy):
 
 
 def _with_trusted(denied: Callable[[str], bool] | None, workspace: str) -> Callable[[str], bool] | None:
-    """Add what a trusted folder runs to what no command may change."""
+    """Extend the test for protected paths by the code that a trusted folder runs."""
     files = trusted_files(workspace)
     if not files:
         return denied

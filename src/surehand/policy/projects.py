@@ -88,7 +88,7 @@ def project_problem(effect: RunCommand, request: Request) -> str:
 
 
 def record_of(program: str) -> Program:
-    """Return what is known of the program with this path or name."""
+    """Return the record of the program with this path or name."""
     from surehand.shell.programs import program_of  # lazy: the shell's records of programs, about 30 ms
 
     return program_of(posixpath.basename(program))
@@ -108,7 +108,7 @@ _CHECKS = lazy_pattern(r"--check|-\w*c")
 
 
 def _written_problem(program: str, steers: Callable[[str], bool], request: Request) -> str:
-    """Name the file this same line writes that would steer the program; its present content proves nothing."""
+    """Return which file that steers the program this same line writes: its present contents say nothing then."""
     for effect in request.effects or ():
         if isinstance(effect, WritePath):
             paths = [path.lower() for path in (effect.path, os.path.realpath(effect.path))]
@@ -118,7 +118,7 @@ def _written_problem(program: str, steers: Callable[[str], bool], request: Reque
 
 
 def heeds_a_project(program: str) -> bool:
-    """Whether files of a folder steer a program of this name."""
+    """Return whether a program of this name obeys files of its folder."""
     return program in _SETTINGS or any(re.fullmatch(programs, program) for programs, _ in _NAMED_PINS)
 
 
@@ -126,7 +126,7 @@ _NAMED_PINS = [pin for pin in _PINS.values() if pin[0] != ".*"]
 
 
 def _pin_problem(program: str, folders: dict[str, None], request: Request) -> str:
-    """Say which file chooses the program by a path, or is a link to another one: what is no version is printed."""
+    """Return which file picks the program by a path, or links to another file, which an error would quote."""
     if not heeds_a_project(program):
         return ""
     for folder in folders:
@@ -144,7 +144,7 @@ def _pin_problem(program: str, folders: dict[str, None], request: Request) -> st
 def _settings_problem(
     program: str, effect: RunCommand, request: Request, upwards: dict[str, None], folders: dict[str, None]
 ) -> str:
-    """Say which settings make the program do more than look."""
+    """Return which settings would make the program do more than read."""
     settings = _SETTINGS.get(program, ())
     nested = [*_below(folders, request)] if program == "ruff" and settings else []
     if None in nested:
@@ -243,7 +243,7 @@ def _is_python_module(name: str) -> bool:
 
 
 def _module_problem(program: str, effect: RunCommand, folders: dict[str, None]) -> str:
-    """Say which file `python -m` would import in place of a module of Python's own: it looks in its folder first."""
+    """Return which file `python -m` would import instead of a standard module: it searches its folder first."""
     if not _imports_from_its_folder(program, effect):
         return ""
     try:
@@ -262,7 +262,7 @@ def _find_modules(folder: str) -> Iterator[str]:
 
 
 def _points_away(path: str, folder: str, request: Request) -> str:
-    """Say whether a manifest names a path outside the workspace."""
+    """Return whether a manifest names a path outside the workspace, and which."""
     for word in _LEADS_AWAY.findall(re.sub(r"(?m)(?:#|//).*$", "", _read(path))):
         if _leads_out(os.path.join(folder, os.path.expanduser(word.strip("\"'"))), request):
             return f"{path} leads to {word}, outside the workspace"
@@ -302,7 +302,7 @@ def _folder(path: str) -> str:
 
 
 def _upwards(folder: str) -> Iterator[str]:
-    """Yield a folder and all above it, by its name and by where it really lies."""
+    """Yield a folder and all folders above it, both as named and with links resolved."""
     for start in dict.fromkeys((os.path.normpath(folder), os.path.realpath(folder))):
         yield (above := start)
         while (higher := os.path.dirname(above)) != above:
@@ -370,7 +370,7 @@ _STEERS_GIT = frozenset(
 
 
 def _committed_secret(effect: RunCommand, folders: Iterable[str], request: Request) -> str:
-    """Say which secret in the history a command may print."""
+    """Return which secret of the history a command may print."""
     from surehand.git.calls import parse_call, prints, prints_notes  # lazy: calls, 5 ms
     from surehand.shell.programs.git import spell_out  # lazy: git's options, 2 ms, for git alone
 

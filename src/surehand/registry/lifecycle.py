@@ -76,7 +76,7 @@ HINTS: Final[Mapping[State, str]] = {
 
 
 class Life:
-    """The life of one registered tool. Calls hold on to it, so that a later tool of the same name is another life."""
+    """State and history of one registered tool. Calls keep a reference: a later tool of the same name has its own."""
 
     __slots__ = (
         "born",
@@ -101,7 +101,7 @@ class Life:
         self.spoiled = False
         """Whether one of the concurrent calls has failed."""
         self.draining = False
-        """Its name is gone; it ends with its last call."""
+        """Unregistered while calls run; it ends with the last of them."""
         self.tripped = False
         """Disabled by the circuit breaker, so a passing health check may bring it back."""
         self.initialized = False
@@ -109,7 +109,7 @@ class Life:
         self.past: deque[tuple[State, State, float, str]] | None = None
 
     def history(self) -> list[Transition]:
-        """Return the kept moves, oldest first; the first state counts as one."""
+        """Return the recorded transitions, oldest first, beginning with the registration."""
         moves = [Transition(self.name, *each) for each in self.past or ()]
         whole = len(moves) < HISTORY_LIMIT
         return [Transition(self.name, None, "registered", self.born), *moves] if whole else moves
@@ -121,18 +121,18 @@ class Lifecycle:
     def __init__(self, *, trip_after: int = TRIP_AFTER) -> None:
         self.trip_after = trip_after
         self._lives: dict[str, Life | float] = {}
-        """By name; of a tool that nobody has asked about yet, only when it was registered."""
+        """By name. Of a tool that was never called or looked at, only the time of its registration."""
         self._gone: deque[Life] = deque(maxlen=GONE_LIMIT)
         self._before: list[Hook] = []
         self._after: list[StateListener] = []
         self._listeners: list[StateListener] = []
         self._quiet_listeners: list[StateListener] = []
         self.is_heard: Callable[[], bool] = lambda: True
-        """False if nobody hears what the quiet listeners forward: thousands of tools are registered unobserved."""
+        """Whether anybody subscribes to what the quiet listeners forward; if not, registering skips them."""
         self._watched = False
-        """Some listener wants every call; otherwise calls take the fast path."""
+        """Whether a hook or listener wants every transition; otherwise calls take the fast path."""
 
-    # What is known -------------------------------------------------------------------------------------------------
+    # Look-ups ------------------------------------------------------------------------------------------------------
 
     def state(self, name: str) -> State:
         """Return the state of a tool; a name nobody has is `unregistered`."""
@@ -142,7 +142,7 @@ class Lifecycle:
         return "unregistered" if life is None else "registered"
 
     def life(self, name: str) -> Life | None:
-        """Return the life behind a name, for those who hold on to it."""
+        """Return the life behind a name, for callers that keep a reference to it."""
         life = self._lives.get(name)
         if life is None or isinstance(life, Life):
             return life

@@ -41,7 +41,7 @@ _LISTING: Final = "own_tools.json"
 
 
 class Registrar(Protocol):
-    """Where tools are put; the registry is one."""
+    """Where loaded tools are registered; the registry is one."""
 
     def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
         """Replace tools by others in one step."""
@@ -50,7 +50,7 @@ class Registrar(Protocol):
 
 @frozen
 class Loaded:
-    """What came of one source: the names it gave, or why it gave none."""
+    """The outcome of one source: the names of its tools, or why it has none."""
 
     source: str
     tools: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ Report = Callable[[Loaded], None]
 
 
 class Loader:
-    """Loads tools from sources and remembers which source gave which."""
+    """Loads tools from sources and records which source each came from."""
 
     def __init__(self, registry: Registrar, report: Report | None = None) -> None:
         self._registry = registry
@@ -230,7 +230,7 @@ def _from_path(path: str) -> list[Tool]:
 
 
 def _from_source(path: str, source: bytes, digest: str) -> list[Tool]:
-    """Run a file's code as a module of its own; it stays known under its name for pickles and tracebacks."""
+    """Execute a file as a module, and leave it in `sys.modules` for pickles and tracebacks."""
     stem = os.path.splitext(os.path.basename(path))[0]
     module = ModuleType(f"surehand_file_tools.{stem}_{digest[:12]}")
     module.__file__ = path
@@ -255,7 +255,7 @@ _by_source: list[str] = []
 
 
 def import_by_source(folder: str) -> None:
-    """Have Python import what lies in a folder by its source from now on: the copies it keeps prove nothing.
+    """Make Python import modules of a directory from source from now on: compiled copies may be forged.
 
     A command may have left a compiled module there; trust covers sources.
     """
@@ -280,7 +280,7 @@ def _find_by_source(path: str) -> FileFinder:
 
 
 def _tools(found: Any) -> list[Tool]:
-    """Return the tools something stands for: a tool, a list of them, a function that makes them, or a module."""
+    """Return the tools of an object: a tool, a list of tools, a function that returns them, or a module."""
     if isinstance(found, Tool):
         return [found]
     if isinstance(found, ModuleType):
@@ -362,7 +362,7 @@ def load_listing(state_dir: str, files: Mapping[str, str]) -> list[ToolInfo] | N
 
 
 def _describe_inputs(files: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that a listing depends on."""
+    """Return the key of a saved listing: all that it depends on."""
     return {"files": dict(files), "surehand": __version__, "python": sys.version}
 
 
@@ -379,7 +379,7 @@ _STARTERS: Final = frozenset({"run", "run_until_complete", "run_forever", "main"
 
 
 def import_problem(tool: Tool) -> str | None:
-    """Say why a process cannot import the tool's function, and what to do; None where it can."""
+    """Return why a process cannot import the tool's function, and what to do; None if it can."""
     function: Any = getattr(tool, "function", tool.run)
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if module is None or "<" in name:
@@ -391,7 +391,7 @@ def import_problem(tool: Tool) -> str | None:
 
 
 def find_by_name(module: str, name: str) -> Any:
-    """Return what a loaded module holds under a dotted name; None where that is not (or not yet) there."""
+    """Return the attribute of a loaded module by its dotted name; None if it does not exist (yet)."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -428,7 +428,7 @@ def _script_problem() -> str | None:
 
 
 def _starts(script: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the statements at the top of a script that do more than define names."""
+    """Yield the top-level statements of a script that do more than define names."""
     own = {each.name for each in script.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
     for statement in script.body:
         if isinstance(statement, _DEFINITIONS) or _is_guard(statement):

@@ -1,4 +1,4 @@
-"""`Registry`: which tools exist. Register, look up by name or alias, list, query, take away.
+"""`Registry`: which tools exist. Register, look up by name or alias, list, query, unregister.
 
 A tool may be registered lazily, as its description (`ToolInfo`) and a way to load it: listing the built-in tools
 imports none of them. What a tool requires names other tools (or aliases) and, where it matters, a range of versions as
@@ -55,9 +55,9 @@ class Registry:
     def __init__(self, emit: Listener | None = None, hears: Callable[[EventKind], bool] = lambda kind: True) -> None:
         self.lifecycle = Lifecycle()
         self.version = 0
-        """Grows with every change; caches of the registry compare it."""
+        """Incremented by every change; caches compare it."""
         self.deferrable: set[str] = set()
-        """The names of tools that a model need not be shown at first; what somebody brought in is always shown."""
+        """Names of tools that may be left out of a model's first listing; those a person added are always listed."""
         self._entries: dict[str, _Entry] = {}
         self._aliases: dict[str, str] = {}
         self._emit = emit
@@ -112,7 +112,7 @@ class Registry:
         return members
 
     def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
-        """Put tools in the place of others, all or nothing; calls under way finish on the old ones.
+        """Replace tools by others, all or none; running calls finish on the old ones.
 
         Tools that others still require cannot go, unless one of the new ones takes their place.
         """
@@ -128,7 +128,7 @@ class Registry:
         return members
 
     def unregister(self, name: str, *, cascade: bool = False) -> list[str]:
-        """Take a tool away (calls under way finish on it) and return all names removed.
+        """Unregister a tool (running calls finish on it) and return all removed names.
 
         Refused while other tools require it, unless `cascade` takes those away too.
         """
@@ -147,7 +147,7 @@ class Registry:
         return [*removed, real]
 
     def replace(self, tool: Tool, *, deferrable: bool = False) -> Tool:
-        """Put a tool in the place of the one with its name (or add it); calls under way finish on the old one."""
+        """Replace the tool of the same name, or add it; running calls finish on the old one."""
         if tool.name in self._entries:
             return self.exchange([tool.name], [tool], deferrable=deferrable)[0]
         return self.register(tool, deferrable=deferrable)
@@ -169,7 +169,7 @@ class Registry:
         return _tool_of(entry)
 
     def card(self, name: str) -> Tool | ToolInfo | None:
-        """Return what is at hand of a tool, without loading it or building its schema."""
+        """Return the tool, or its description if it is not loaded; never loads it or builds its schema."""
         real = self.resolve(name)
         return None if real is None else _card(self._entries[real])
 
@@ -179,7 +179,7 @@ class Registry:
         return None if real is None else _info_of(self._entries[real], session)
 
     def cards(self) -> list[Tool | ToolInfo]:
-        """Return what is at hand of every tool."""
+        """Return every tool, or its description if it is not loaded."""
         return [*map(_card, self._entries.values())]
 
     def infos(self, session: Session | None = None, **wanted: Any) -> list[ToolInfo]:
@@ -370,7 +370,7 @@ def problems(tool: object) -> list[str]:
 
 
 def _has_no_options(tool: Tool) -> bool:
-    """Say whether a tool says no more than it must; written out, since thousands are registered."""
+    """Return whether all optional fields have their defaults; spelled out because thousands of tools are checked."""
     return (
         tool.read_only is tool.concurrency_safe is tool.pure is False
         and tool.effects is tool.check is tool.preview is tool.undo is tool.check_permission is tool.resources is None

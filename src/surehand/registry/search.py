@@ -1,8 +1,8 @@
 """Search for a tool by what it does: ranked, forgiving of typos, in any language.
 
-The words of all tools are laid out with the first search and again when tools changed. Which tools have a word is found
-when a query first asks for it, and kept; a search walks the shortest of these lists and never more than a few thousand
-entries, so ten thousand tools are searched in well under a millisecond once the words are known.
+The text of all tools is normalized at the first search and again after tools changed. The tools that contain a word are
+found when a query first asks for it, and cached. A search walks the shortest of these lists and at most a few thousand
+entries, so ten thousand tools are searched in well under a millisecond once the words are cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAME, ALIAS, HINT, TEXT = range(4)
 FIELD_WEIGHTS: Final = (3.0, 3.0, 2.5, 1.0)
 MATCHED: Final = 2.0**20
-"""Added to a score per matched word of the query: one number holds their count and their worth."""
+"""Added to a score for each matched word of the query, so that one number holds their count and their weight."""
 WHOLE_NAME: Final = 1000.0
 """Score of a query that is exactly a tool's name."""
 WALK_LIMIT: Final = 1000
@@ -363,17 +363,17 @@ def _name_lines(names: list[str]) -> list[str]:
 
 
 def _has(line: str, stem: str) -> bool:
-    """Say whether a line has a word of this stem."""
+    """Return whether a line contains a word of this stem."""
     return any(_stem(word) == stem for word in line.split())
 
 
 def _beginning(stem: str) -> str:
-    """Return what every word of this stem begins with: taking the ending off adds at most a `y`."""
+    """Return the common beginning of all words of this stem: stemming adds at most a `y`."""
     return stem[:-1] if len(stem) > 3 and stem.endswith("y") else stem
 
 
 def _stem(word: str) -> str:
-    """Take plain English endings off, so that `files` finds `file`; short and foreign words stay as they are."""
+    """Strip common English endings, so that `files` finds `file`; short and non-ASCII words are left alone."""
     if len(word) < 4 or not word.isascii() or word.endswith("ss"):
         return word
     for ending, instead in _ENDINGS:
