@@ -47,7 +47,7 @@ _FACTS: Final = json.JSONEncoder(sort_keys=True, default=repr)
 
 @frozen
 class Question:
-    """One call that needs permission, and all a person needs to judge it."""
+    """A call that needs permission, with all that a person needs to decide."""
 
     call: ToolCall
     tool: str
@@ -70,11 +70,11 @@ class Question:
 
     @property
     def reason(self) -> str:
-        """Why it is asked."""
+        """Why permission is needed."""
         return self.decision.reason
 
     def text(self) -> str:
-        """Return exactly what a person is shown: no control or invisible character is left raw."""
+        """Return the text a person is shown, with control and invisible characters sanitized."""
         return question_text(self)
 
     def arguments_text(self) -> str:
@@ -134,7 +134,7 @@ class Answer:
 
 
 class Approver(Protocol):
-    """Whoever answers: a terminal, a console, a client, a function."""
+    """Answers questions: a terminal, a console, a client, a function."""
 
     async def ask(self, question: Question) -> Answer:
         """Return the answer to a question."""
@@ -142,7 +142,7 @@ class Approver(Protocol):
 
 
 def digest(tool: str, version: str, args: Mapping[str, Any], cwd: str) -> str:
-    """Return the digest an approval is bound to; anything that differs in what runs makes another one."""
+    """Return the digest an approval is bound to: it covers everything that determines what runs."""
     # Of a long text its own digest stands beside the rest: spelled out, it would be held three times over.
     long = {name: _text_digest(text) for name, text in args.items() if isinstance(text, str) and len(text) > _LONG_TEXT}
     known = [tool, version, {name: "" if name in long else each for name, each in args.items()}, cwd]
@@ -161,7 +161,7 @@ def _text_digest(text: str) -> str:
 
 
 def question_text(question: Question) -> str:
-    """Return the whole question, every character of it printable."""
+    """Format the whole question in printable characters."""
     decision = question.decision
     parts = [f"{one_line(question.tool)} asks for permission: {one_line(decision.reason)}"]
     if kind := _command_class(decision):
@@ -183,7 +183,7 @@ def question_text(question: Question) -> str:
 
 
 def _command_class(decision: Decision) -> str:
-    """Say what a shell command does by its class: that of the least safe of its parts."""
+    """Describe a shell command by the class of its least safe part."""
     effects = [each.effect for each in decision.judged]
     commands = [effect for effect in effects if isinstance(effect, RunCommand)]
     implied = {effect for command in commands for effect in command.implies}
@@ -209,12 +209,12 @@ def _arguments(args: Any, *, in_diff: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Return lines of text with hidden and look-alike characters written out."""
+    """Sanitize lines of text: hidden and look-alike characters are written out."""
     return mark_lookalikes(visible(text), prose=True)
 
 
 def one_line(text: str) -> str:
-    """Return one line of text with hidden and look-alike characters written out."""
+    """Sanitize one line of text: hidden and look-alike characters are written out."""
     return mark_lookalikes(visible(text, lines=False))
 
 
@@ -277,13 +277,13 @@ class Nobody:
         self.reason = "nobody can be asked here" + (f"; {instead}" if instead else "")
 
     async def ask(self, question: Question) -> Answer:
-        """Say no: nobody is there."""
+        """Answer no."""
         del question
         return Answer("no", self.reason, unasked=True)
 
 
 AnswerFunction: TypeAlias = Callable[[Question], Answer | str | bool | Awaitable[Answer | str | bool]]
-"""A function that answers: plain or async, with an Answer, its kind, or a plain yes or no."""
+"""A function, plain or async, that returns an Answer, its kind, or a boolean."""
 
 
 def approver_of(answers: Approver | AnswerFunction) -> Approver:
@@ -296,7 +296,7 @@ def approver_of(answers: Approver | AnswerFunction) -> Approver:
 
 
 class Callback:
-    """A function answers: plain or async, with an Answer, its kind, or a plain yes or no."""
+    """An approver made of a function, plain or async, that returns an Answer, its kind, or a boolean."""
 
     def __init__(self, function: AnswerFunction) -> None:
         self.function = function
@@ -318,13 +318,13 @@ def _read_answer(said: object) -> Answer:
 
 
 class First:
-    """Several may answer; the first answer counts, and the question is withdrawn from the others."""
+    """Asks several approvers; the first answer counts, and the question is withdrawn from the others."""
 
     def __init__(self, *approvers: Approver) -> None:
         self.approvers = approvers
 
     async def ask(self, question: Question) -> Answer:
-        """Ask everyone at once, and take the first answer."""
+        """Ask all approvers concurrently and return the first answer."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask_approver(each, question)) for each in self.approvers]
             if not tasks:
@@ -342,7 +342,7 @@ class First:
 
 
 async def ask_approver(approver: Approver, question: Question, timeout_s: float | None = None) -> Answer:
-    """Return the approver's answer; one that hangs or fails has said no."""
+    """Return the approver's answer; a timeout or an exception is a no."""
     try:
         if type(approver) is Callback:  # a plain function has answered before any time could be up
             said = approver.function(question)
@@ -363,7 +363,7 @@ _ELSEWHERE: Final = {"Mailbox": "mailbox", "Terminal": "terminal"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import an approver when it is asked for: a call that nobody asks about pays for none."""
+    """Import an approver on first use, so that calls without a question do not pay for it."""
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"surehand.policy.{_ELSEWHERE[name]}"), name)
@@ -412,12 +412,12 @@ _PLAIN_PROGRAMS = _words(
     "mkdir touch rmdir mktemp black isort shellcheck rustfmt gofmt clang-format shfmt tsc jest vitest pytest"
 )
 MOST_RULES = 100
-"""The most a suggestion may hold: each is looked at in every later judgement."""
+"""Most rules in a suggestion: each is matched in every later judgement."""
 _PLAIN = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]*")
 
 
 def suggestion(request: Request, judged: Sequence[JudgedEffect], roots: Roots) -> str | None:
-    """Return the rules, one a line, or None when no rule would spare the question."""
+    """Return the suggested rules, one a line; None if no rule would prevent the question."""
     asked = [each for each in judged if each.verdict == "ask"]
     if len(asked) > MOST_RULES or any(_asks_anyway(each) for each in asked):
         return None  # nobody reads them all, or a rule would promise what it does not keep
@@ -433,7 +433,7 @@ def suggestion(request: Request, judged: Sequence[JudgedEffect], roots: Roots) -
 
 
 def _asks_anyway(judged: JudgedEffect) -> bool:
-    """Whether an allow rule would not spare the question; built-in ones give way to a rule that names the file."""
+    """Whether no allow rule would prevent the question; default protections yield to a rule that names the file."""
     asking = (rule for rule in judged.rules if rule.verdict == "ask" and rule.origin.source != "built-in")
     return isinstance(judged.effect, Unreadable) or any(asking)
 
@@ -462,7 +462,7 @@ def _rules_for(request: Request, effect: Effect | None, roots: Roots) -> list[st
 
 
 def _path_rules(name: str, roots: Roots, path: str) -> list[str]:
-    """Return a rule for the very path, absolute: remembered for good, it must not hold in every other workspace."""
+    """Return a rule for the absolute path: a relative one, once saved, would hold in every workspace."""
     return [f"{name}({_literal(each)})" for each in roots.resolve(path).names]
 
 

@@ -124,7 +124,7 @@ def _own_folders(chosen: str | None, home: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def kept_output(workspace: str) -> str:
-    """Return where the long output of this workspace's commands is kept for later reads; all else there is not read."""
+    """Return the directory of this workspace's saved command output, the only part of the state that may be read."""
     return os.path.realpath(os.path.join(locations.workspace_state(workspace), "output"))
 
 
@@ -140,7 +140,7 @@ def _whole(place: ResolvedPath, roots: Roots) -> str:
 
 
 def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
-    """Return why the floor forbids this command by its words alone, or nothing."""
+    """Return why the floor forbids a command by its words alone; empty if it does not."""
     if not command.words:
         return ""
     program = posixpath.basename(command.words[0]).lower()
@@ -166,7 +166,7 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
 
 
 def _texts_run(program: str, words: tuple[str, ...]) -> Iterator[str]:
-    """Yield the commands that stand plainly in the text of another language, or in a variable that programs run."""
+    """Yield commands found literally in code of another language, or in a variable that programs execute."""
     if "=" in words[0]:
         yield words[0].partition("=")[2].lstrip("|")
     elif re.fullmatch(_LANGUAGES, program):

@@ -89,7 +89,7 @@ class Rule:
     origin: Origin = Origin()
     reason: str = ""
     untrusted_only: bool = False
-    """Counts only once text from the web, a remote tool or outside has entered the session."""
+    """Whether the rule is active only after text from the web, a remote tool or outside has entered the session."""
     command: CommandPattern | None = None
 
     @property
@@ -235,7 +235,7 @@ def parse_line(line: str, origin: Origin = _COMMAND_LINE) -> Rule:
 
 
 def plain_host(host: str) -> str:
-    """Return the host in the one form rules are compared in; what is no host at all stays as it is."""
+    """Normalize a host for comparison with rules; anything that is not a host is returned unchanged."""
     from surehand.web.addresses import normal_host  # lazy: ipaddress and the address tables, 8 ms
 
     try:
@@ -282,7 +282,7 @@ _LONG_NAMES = {"r": "--recursive", "R": "--recursive", "f": "--force", "v": "--v
 
 @frozen
 class CommandPattern:
-    """The words of a rule; `open_end` lets more words follow."""
+    """The words of a command rule; `open_end` allows more words after them."""
 
     words: tuple[str, ...]
     open_end: bool
@@ -298,7 +298,7 @@ class CommandPattern:
         return all(_same(wanted, word) for wanted, word in pairs)
 
     def forbids(self, words: tuple[str, ...]) -> bool:
-        """Return whether a deny or ask rule is meant for the command, however it is written."""
+        """Return whether a deny or ask rule matches the command, however it is spelled."""
         if not self.words:
             return True
         if not words or not _same_program(self.words[0], words[0]):
@@ -414,7 +414,7 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 @frozen
 class Request:
-    """One call as facts: its tool, its effects, and its context."""
+    """The facts of one call: its tool, its effects, and its context."""
 
     tool: str
     aliases: tuple[str, ...]
@@ -423,7 +423,7 @@ class Request:
     needs_permission: bool
     level: int
     effects: Sequence[Effect] | None
-    """None when nobody thought about it; never the same as an empty list."""
+    """None if the tool states none; an empty list means that it has none."""
     workspace: str
     roots: tuple[str, ...]
     cwd: str
@@ -438,7 +438,7 @@ class Request:
     always_asks: bool = False
     """Whether the tool declares that it asks although it only reads."""
     leads: dict[str, str] | None = None
-    """Where the judgement writes down the place each path was judged at, for the tool to go there."""
+    """Filled by the judgement: path → the target it was judged at, which the tool then uses."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -479,7 +479,7 @@ class JudgedEffect:
 
 @frozen
 class Decision:
-    """The verdict on a call, why, and every rule that had a say."""
+    """The verdict on a call, its reason, and every rule that matched."""
 
     verdict: Verdict
     reason: str

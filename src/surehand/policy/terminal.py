@@ -61,7 +61,7 @@ class Terminal:
                 os.close(device)
 
     def withdraw(self, question: Question, answer: Answer) -> None:
-        """Say that somebody else has answered the question that stands on the terminal."""
+        """Print that the question on the terminal was answered elsewhere."""
         del question
         said = f"\nanswered elsewhere by {one_line(answer.by)}: {answer.kind}\n"
         if self._writing is not None:
@@ -124,7 +124,7 @@ async def _try_on_copy(question: Question) -> tuple[str, DryRun | None]:
 
 
 def choices(rules: str | None, can_try: bool = False, *, seen: bool = False) -> str:
-    """Return the line that says what may be answered; `rules` is what would be remembered."""
+    """Return the line of possible answers; `rules` are those that "always" would save."""
     remembered = ""
     if rules is not None:
         shown = " and ".join(one_line(line) for line in rules.splitlines())
@@ -138,7 +138,7 @@ def choices(rules: str | None, can_try: bool = False, *, seen: bool = False) -> 
 
 
 def explain_answers(rules: str | None, can_try: bool = False, *, seen: bool = False) -> str:
-    """Return what each answer does, on a line each; for `?`, and for whatever is no answer."""
+    """Explain each answer on a line of its own; shown for `?` and for invalid input."""
     covers = " and ".join(one_line(line) for line in (rules or "").splitlines())
     every = (
         ("y", True, "make real exactly what was shown" if seen else "let it run, this once"),
@@ -167,7 +167,7 @@ def _write(descriptor: int, text: str) -> None:
 
 
 async def _line(descriptor: int) -> str | None:
-    """Return one line, None at the end of input. Waits on the loop, so that a time limit or Ctrl-C ends it."""
+    """Read one line; None at the end of input. Waits on the event loop, so that a timeout or Ctrl-C ends it."""
     loop = asyncio.get_running_loop()
     gathered = b""
     while b"\n" not in gathered:
