@@ -333,3 +333,12 @@ def test_the_list_of_a_session_shows_what_it_has_activated(tmp_path: Path) -> No
     for words, deferred in ((["--session", "s"], False), (["--session", "other"], True), ([], True)):
         rows = json.loads(surehand("tools", "list", *words, cwd=tmp_path).stdout)
         assert next(row for row in rows if row["name"] == "WebFetch")["deferred"] is deferred
+
+
+@pytest.mark.parametrize("words", [("tools", "lst"), ("log", "--nonsense"), ("undo", "--last", "many")])
+def test_a_usage_error_is_one_json_object_for_programs(tmp_path: Path, words: tuple[str, ...]) -> None:
+    shown = surehand(*words, "--json", cwd=tmp_path)
+    assert shown.returncode == 2
+    assert json.loads(shown.stdout)["error"]["code"] == "invalid_args"
+    assert "usage: surehand" in shown.stderr
+    assert surehand(*words, "--text", cwd=tmp_path).stdout == ""

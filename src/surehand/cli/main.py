@@ -197,15 +197,16 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
     parser = _parser(name, COMMANDS[name][1])
     configure, run = load_command(name)
     configure(parser)
+    from surehand.cli import render  # lazy: render, 17 ms
+
+    render.begin(shared)  # before parsing: a wrong option is reported as JSON too
     options = parser.parse_args(words)
     if not shared.cwd and name not in _ANYWHERE:
         raise Usage("the current folder no longer exists", "Go to another, or name one with --cwd DIR.")
     for key, value in vars(shared).items():
         setattr(options, key, value)
-    from surehand.cli import render  # lazy: render, 17 ms
     from surehand.core.errors import SurehandError  # lazy: errors, 10 ms
 
-    render.begin(options)
     try:
         return run(options)
     except SurehandError as problem:

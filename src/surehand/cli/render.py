@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from surehand.files.sanitize import visible
@@ -21,13 +22,13 @@ _json_failures = False
 _printed = False
 
 
-def begin(options: Namespace) -> None:
+def begin(options: Namespace | SimpleNamespace) -> None:
     """Start a command: from now on failures are JSON on stdout if its result would be."""
     global _json_failures, _printed  # per process, like stdout itself
     _json_failures, _printed = as_json(options), False
 
 
-def as_json(options: Namespace) -> bool:
+def as_json(options: Namespace | SimpleNamespace) -> bool:
     """True for `--json`, or if stdout is no terminal and `--text` was not given."""
     return bool(options.json) or not (sys.stdout.isatty() or getattr(options, "text", False))
 
