@@ -28,7 +28,7 @@ LIMIT: Final = 10_000
 
 
 class GlobArgs(Args):
-    """Which files to find, and where."""
+    """The pattern, and where to search."""
 
     pattern: str = Field(
         min_length=1, description="The glob pattern to match files against (e.g. **/*.go, src/**/*.ts)"
@@ -42,7 +42,7 @@ class GlobArgs(Args):
 
 
 def _find_root(args: GlobArgs, ctx: ToolContext) -> tuple[str, str]:
-    """Return the folder to look in and the pattern below it; an absolute pattern brings its own folder."""
+    """Return the folder to search and the pattern relative to it; an absolute pattern contains its folder."""
     root = ctx.resolve(args.path) if args.path and args.path != "." else ctx.cwd
     folder, pattern = split_pattern(os.path.expanduser(args.pattern))
     return os.path.join(root, folder) if folder else root, pattern
@@ -82,7 +82,7 @@ def _find(args: GlobArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
 
 
 def _base(path: str, cwd: str) -> str:
-    """Return how paths begin that are shown: nothing in the session's directory, relative below it, else absolute."""
+    """Return the prefix of displayed paths: empty for the session's directory, relative below it, else absolute."""
     if path == cwd:
         return ""
     below = path.startswith(cwd.rstrip("/") + "/")

@@ -32,7 +32,7 @@ PATTERN_LIMIT: Final = 20_000
 
 
 class GrepArgs(Args):
-    """What to search for, where, and how to show it."""
+    """The pattern, where to search, and how to show the result."""
 
     # A new option is also one of: `Pattern.options` in search/ripgrep.py (`literal` must be empty if the option lets
     # files match that do not contain the text), `line_options` in search/search.py (lines shown), search/globs.py
@@ -100,12 +100,12 @@ def _search(args: GrepArgs, ctx: ToolContext, stop: Stop) -> ToolResult:
 
 
 def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
-    place = _SearchRoot(ctx.cwd, os.path.normpath(path))
+    root = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_folder(path, ctx) as folder:
         workspace = os.fsencode(real_path(ctx.session.workspace))
         real, keeps_out = os.fsencode(folder.real), ctx.session.keeps_out
         walk = Walk(real, stop=workspace, keeps_out=keeps_out, fd=folder.fd)
-        chosen = file_filter(args.glob, args.type, place.prefix)
+        chosen = file_filter(args.glob, args.type, root.prefix)
         links = ctx.session.keep(SECRET_LINKS)
 
         def hides(status: os.stat_result, path: bytes) -> bool:
@@ -118,29 +118,29 @@ def _search_folder(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> T
     if not page.total:
         if not search.asked:
             refuse_bad(search.pattern, stop)
-        notes.insert(0, _nothing(args, place.format_path(b""), _say_searched(search, SMALL)))
-    return _result(args, page, place, notes, folder.origin)
+        notes.insert(0, _nothing(args, root.format_path(b""), _describe_searched(search, SMALL)))
+    return _result(args, page, root, notes, folder.origin)
 
 
 def _search_file(args: GrepArgs, ctx: ToolContext, path: str, stop: Stop) -> ToolResult:
-    place = _SearchRoot(ctx.cwd, os.path.normpath(path))
+    root = _SearchRoot(ctx.cwd, os.path.normpath(path))
     with open_file(path, ctx) as file:
         found = _found_in(args, file.fd, stop)
     if found is None:
         raise ToolFailure(
-            f"{place.format_path(b'')} is a binary file and was not searched",
+            f"{root.format_path(b'')} is a binary file and was not searched",
             hint="Use Bash (for example `strings` or `xxd`) on it.",
             details={"path": path},
         )
     page = _page(found, args)
     notes = _notes(args, page)
     if not page.total:
-        notes.insert(0, _nothing(args, place.format_path(b""), "1 file"))
-    return _result(args, page, place, notes, file.origin)
+        notes.insert(0, _nothing(args, root.format_path(b""), "1 file"))
+    return _result(args, page, root, notes, file.origin)
 
 
 def _found_in(args: GrepArgs, fd: int, stop: Stop) -> list[Any] | None:
-    """Return the lines of one open file, or its number beside an empty path; None when it is binary."""
+    """Return the lines of an open file, or an empty path with their number; None if it is binary."""
     if args.output_mode == "content":
         return search_open_file(fd, _pattern(args), args.offset + args.head_limit + 1, stop)
     number = count_open_file(fd, _pattern(args), stop)
@@ -154,7 +154,7 @@ def _pattern(args: GrepArgs) -> Pattern:
 
 @frozen
 class _SearchRoot:
-    """Where a search runs, and how its paths are shown: from the session's directory when they lie below it."""
+    """The root of a search; shows paths relative to the session's directory if they lie below it."""
 
     cwd: str
     path: str
@@ -166,7 +166,7 @@ class _SearchRoot:
 
     @property
     def prefix(self) -> bytes:
-        """What comes before a path of the search to make it one from the session's directory."""
+        """The prefix that makes a path relative to the search root relative to the session's directory."""
         return b"" if self.base == "." or os.path.isabs(self.base) else os.fsencode(self.base) + b"/"
 
     def format_path(self, path: bytes) -> str:
@@ -178,12 +178,12 @@ class _SearchRoot:
 
 @frozen
 class _Page:
-    """The part of a result that is shown, and what is known of the whole."""
+    """The part of a result that is shown, and the size of the whole as far as it is known."""
 
     lines: list[Line]
     files: list[tuple[bytes, int]]
     total: int
-    """Lines or files found, only so many as it took to know that there are more."""
+    """Number of lines or files found; the search stops once it knows that there are more than are shown."""
     cut: bool
 
 
@@ -194,8 +194,8 @@ def _page(found: list[Any], args: GrepArgs) -> _Page:
     return _Page(shown if content else [], [] if content else shown, len(found), len(found) > end)
 
 
-def _result(args: GrepArgs, page: _Page, place: _SearchRoot, notes: list[str], origin: str) -> ToolResult:
-    text, data = _content(page, place) if args.output_mode == "content" else _files(page, place, args.output_mode)
+def _result(args: GrepArgs, page: _Page, root: _SearchRoot, notes: list[str], origin: str) -> ToolResult:
+    text, data = _content(page, root) if args.output_mode == "content" else _files(page, root, args.output_mode)
     data |= {"output_mode": args.output_mode, "truncated": page.cut}
     if page.cut:
         data["next_offset"] = args.offset + args.head_limit
@@ -203,14 +203,14 @@ def _result(args: GrepArgs, page: _Page, place: _SearchRoot, notes: list[str], o
     return ToolResult(data=data, output=body, meta={"origin": origin} | ({"truncated": True} if page.cut else {}))
 
 
-def _content(page: _Page, place: _SearchRoot) -> tuple[list[str], dict[str, Any]]:
+def _content(page: _Page, root: _SearchRoot) -> tuple[list[str], dict[str, Any]]:
     text: list[str] = []
     matches: list[dict[str, Any]] = []
     names: dict[bytes, str] = {}
     has_context = any(not line.is_match for line in page.lines)
     previous: Line | None = None
     for line in page.lines:
-        name = names.get(line.path) or names.setdefault(line.path, place.format_path(line.path))
+        name = names.get(line.path) or names.setdefault(line.path, root.format_path(line.path))
         if has_context and previous and (previous.path != line.path or line.number > previous.number + 1):
             text.append("--")
         mark = ":" if line.is_match else "-"
@@ -221,8 +221,8 @@ def _content(page: _Page, place: _SearchRoot) -> tuple[list[str], dict[str, Any]
     return text, {"lines": matches, "files": len(names)}
 
 
-def _files(page: _Page, place: _SearchRoot, mode: str) -> tuple[list[str], dict[str, Any]]:
-    named = [(place.format_path(path), number) for path, number in page.files]
+def _files(page: _Page, root: _SearchRoot, mode: str) -> tuple[list[str], dict[str, Any]]:
+    named = [(root.format_path(path), number) for path, number in page.files]
     data: dict[str, Any] = {
         "files": [{"path": name, "count": number} for name, number in named],
     }
@@ -246,8 +246,8 @@ def _nothing(args: GrepArgs, where: str, looked: str) -> str:
     return f"No matches found in {where} ({', '.join([looked, *filters])}{explain_extended(args.glob)})"
 
 
-def _say_searched(search: Search, known: int) -> str:
-    """Say how many files were searched; the number is exact up to `known`. Of none it is said why."""
+def _describe_searched(search: Search, known: int) -> str:
+    """Describe how many files were searched, exactly up to `known`; if none, why."""
     if search.wanted > known:
         return f"{known:,}+ files"
     ignored = search.walk.tally.ignored
