@@ -417,7 +417,7 @@ class Fleet:
                 continue
             for kind, _, item in found:
                 if kind == "event":
-                    event = pickle.loads(item)  # safe: a cluster is one trust domain, see docs/cluster.md
+                    event = pickle.loads(item)  # safe: a cluster is one trust domain
                     host.heard(event)
                     self.bus.emit(event)
                 elif kind == "question":
