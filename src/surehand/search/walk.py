@@ -33,7 +33,7 @@ SETTLED_NS: Final = 2_000_000_000
 """How long a change must be over before its time proves that there was no other one since."""
 _REMEMBERED_FROM: Final = 64
 """Folders of a walk before its others are remembered: a small tree is read as fast as it is looked up."""
-_NAMES_REMEMBERED: Final = 250_000
+_NAMES_REMEMBERED: Final = 400_000
 """Names remembered at most, some 70 bytes each."""
 _EXACT_FILE_SYSTEMS: Final = frozenset(
     {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"zfs", b"bcachefs", b"tmpfs", b"overlay"}
