@@ -16,6 +16,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -718,6 +719,24 @@ def test_a_launcher_that_fails_while_its_ids_are_mapped_leaves_no_process(tmp_pa
     traced = tracing.trace(lambda: act(scene, steps), decide, patience_s=5)
     assert "a child at write" in traced.hit
     assert traced.left == 0
+    check(scene, steps)
+
+
+def test_a_command_whose_end_is_signalled_in_vain_ends_all_the_same(tmp_path: Path) -> None:
+    command = Step("Bash", {"command": "echo made > made.txt", "timeout": 20_000}, {"made.txt": b"made\n"})
+    act, steps = DOORS["command"][0], (command,)
+    run = Run(tmp_path / "scene", seed=0)
+    _warm_up(run.scene(), "command")
+
+    def decide(call: Call) -> Decision:
+        if call.is_main or call.name != "write" or call.args[2] != 1:
+            return None
+        return errno.EIO if call.memory(call.args[1], 1) == bytes([signal.SIGCHLD]) else None
+
+    scene = run.scene()
+    assert tracing.trace(lambda: act(scene, steps), decide).hit == "EIO a child at write"
+    [answer] = scene.answers()
+    assert answer["ok"], answer
     check(scene, steps)
 
 

@@ -241,6 +241,7 @@ class Supervisor:
             events = poll.poll(_CHECK_MS)
             if time.monotonic() >= next_check:
                 self._check_limits()
+                self._reap()  # in case the wakeup for SIGCHLD was lost
                 next_check = time.monotonic() + _CHECK_S
             for descriptor, event in events:
                 if descriptor == self.listener_fd:
