@@ -1,4 +1,4 @@
-"""Bash through the door: one command, with and without a sandbox, that writes one file or many, ten at once."""
+"""Bash through the public API: one command, with and without a sandbox, that writes one file or many; ten at once."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def fill_folder(folder: Path, count: int) -> None:
 
 
 def _supervised(command: str, folder: Path, answer: Callable[[int], None]) -> None:
-    """Run a command whose changes are reported as ours are; `answer` takes each report from the listener."""
-    ours, theirs = messages.pair()
+    """Run a command whose changes the kernel reports, as under a supervisor; `answer` handles each report."""
+    socket, command_socket = messages.pair()
     if (pid := os.fork()) == 0:
         os.chdir(folder)
-        messages.send(theirs, ("listen",), [seccomp.report_changes(seccomp.reporting())])
+        messages.send(command_socket, ("listen",), [seccomp.report_changes(seccomp.reporting())])
         os.execv("/bin/bash", ["bash", "-c", command])
-    theirs.close()
-    received = messages.receive(ours)
+    command_socket.close()
+    received = messages.receive(socket)
     assert received is not None
     [listener] = received[1]
     fcntl.ioctl(listener, _TAKE_TURNS, 1)
@@ -118,7 +118,7 @@ def _supervised(command: str, folder: Path, answer: Callable[[int], None]) -> No
 
 
 def _only_answer(listener: int) -> None:
-    """Let a change go on, and keep nothing."""
+    """Let a change continue, and save nothing."""
     request = bytearray(_REQUEST.size)
     fcntl.ioctl(listener, _RECEIVE, request)
     _REPLY.pack_into(_reply, 0, _REQUEST.unpack(request)[0], 0, 0, 1)
@@ -126,9 +126,9 @@ def _only_answer(listener: int) -> None:
 
 
 class _Least:
-    """The least that an undo needs: each old file once, by a link where its name goes, and a record of it.
+    """The minimum for an undo: each old file saved once, by a hard link where it is deleted, with a record.
 
-    Nothing is checked or bounded, nothing is there for links, threads, git or a full disk, and no history takes it in.
+    There are no checks and limits, no handling of links, threads, git or a full disk, and no history.
     """
 
     def __init__(self, root: Path, log: Path) -> None:
@@ -149,7 +149,7 @@ class _Least:
                 if path.startswith(self._root):
                     self._keep(path, b"%d" % id if number == _UNLINKS else b"")
             except OSError:
-                pass  # a folder
+                pass  # a directory
         _REPLY.pack_into(_reply, 0, id, 0, 0, 1)
         fcntl.ioctl(listener, _ANSWER, _reply)
 
@@ -167,7 +167,7 @@ class _Least:
 
 
 def _many_files(harness: Harness, folder: Path, app: Door) -> None:
-    """Commands that change many files; each finds the same tree, made off the clock."""
+    """Add the rows of commands that change many files; each run has the same tree, made off the clock."""
     many = folder / "many"
     jobs = (
         (f"rm -rf of {REMOVED:,} files", "rm -rf many", REMOVED, "<= 2.5"),
@@ -207,7 +207,7 @@ def _many_files(harness: Harness, folder: Path, app: Door) -> None:
 
 
 def _rate(harness: Harness, folder: Path, app: Door) -> None:
-    """Commands a second, ten at once."""
+    """Add the row of commands a second, ten at once."""
     count = 100
 
     async def bare() -> None:

@@ -1,7 +1,7 @@
-"""Running commands: one shot, sandboxed or not, a shell with memory, floods of output, ending many processes.
+"""Running commands: one shot, sandboxed or not, the persistent shell, floods of output, ending many processes.
 
-Anchors: asyncio's own `bash -c`, the same output sent to /dev/null, `killpg`. A call is measured from where the tool
-starts (a launcher that already runs); the engine's own part is measured by `dispatch`.
+Anchors: asyncio's own `bash -c`, the same output sent to /dev/null, `killpg`. A call is measured without the engine,
+with a launcher that already runs; `dispatch` measures the engine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _quiet(data: bytes) -> None:
 
 
 class Bench:
-    """Launchers of both kinds and a shell with memory, in a scratch workspace."""
+    """Launchers with and without a sandbox, and a persistent shell, in a scratch workspace."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -130,7 +130,7 @@ class Bench:
         await process.wait()
 
     async def flood(self) -> None:
-        """What a call does with its output: head and tail in memory, all of it in a file."""
+        """Store the output as a call does: head and tail in memory, all of it in a file."""
         file = os.path.join(self.folder, "flood")
         stream = Stream(STDOUT_LIMIT, lambda: file)
         command = Command(("/bin/bash", "-c", FLOOD), self.workspace, self.environment)
@@ -139,13 +139,13 @@ class Bench:
         assert stream.total > 100_000_000
 
     def forget_output(self) -> None:
-        """Every call has a file of its own: none pays for taking an older one away."""
+        """Delete the file of the last call off the clock: each call has a new file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, "flood"))
 
     async def kill_group(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            "bash", "-c", MANY.replace("setsid ", "") + "", start_new_session=True, stdout=asyncio.subprocess.DEVNULL
+            "bash", "-c", MANY.replace("setsid ", ""), start_new_session=True, stdout=asyncio.subprocess.DEVNULL
         )
         await self._until_many(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
