@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.harness import Harness
 from surehand.commands.environment import clean_environment
 from surehand.commands.output import Stream
-from surehand.commands.persistent_shell import ShellWithMemory
+from surehand.commands.persistent_shell import PersistentShell
 from surehand.core.settings import SandboxSettings
 from surehand.core.text import STDOUT_LIMIT
 from surehand.sandbox.command import Command
@@ -55,7 +55,7 @@ class Bench:
         self.environment = clean_environment(os.environ)
         self.open: Launcher
         self.closed: Launcher | None = None
-        self.shell: ShellWithMemory
+        self.shell: PersistentShell
 
     @classmethod
     async def make(cls) -> Bench:
@@ -66,7 +66,7 @@ class Bench:
         bench.open = await Launcher.start(open_profile(bench.workspace, [], private))
         if probe.abilities().private_view:
             bench.closed = await Launcher.start(closed_profile(bench.workspace, [], SandboxSettings(), private))
-        bench.shell = ShellWithMemory(bench.closed or bench.open, private, bench.workspace, bench.environment)
+        bench.shell = PersistentShell(bench.closed or bench.open, private, bench.workspace, bench.environment)
         return bench
 
     async def close(self) -> None:

@@ -127,7 +127,7 @@ def test_files_are_edited_searched_and_put_back_without_a_sandbox(tmp_path: Path
     assert not (tmp_path / "ws/deep/er/note.txt").exists()
 
 
-def test_a_required_sandbox_refuses_and_a_shell_with_memory_says_that_there_is_none(tmp_path: Path) -> None:
+def test_a_required_sandbox_refuses_and_a_persistent_shell_says_that_there_is_none(tmp_path: Path) -> None:
     (refused,) = elsewhere(tmp_path / "a", ("Bash", {"command": "echo x"}), sandbox={"mode": "required"})
     assert refused["error"]["code"] == "tool_unavailable"
     assert "darwin has no Landlock" in refused["error"]["message"]

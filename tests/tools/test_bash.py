@@ -370,14 +370,14 @@ async def memory(tmp_path: Path) -> AsyncIterator[Bench]:
     await session.close()
 
 
-async def test_directory_and_variables_carry_over_in_a_shell_with_memory(memory: Bench) -> None:
+async def test_directory_and_variables_carry_over_in_a_persistent_shell(memory: Bench) -> None:
     await memory("cd sub; export GREETING=hello; plain=world; f() { echo from f; }")
     result = await memory("pwd; echo $GREETING $plain; f; bash -c 'echo $GREETING $plain'")
     assert result.data["stdout"].splitlines() == [f"{memory.session.workspace}/sub", "hello world", "from f", "hello"]
     assert memory.session.cwd == f"{memory.session.workspace}/sub"
 
 
-async def test_each_command_of_a_shell_with_memory_has_its_own_output_and_code(memory: Bench) -> None:
+async def test_each_command_of_a_persistent_shell_has_its_own_output_and_code(memory: Bench) -> None:
     first = await memory("echo one; echo err >&2; false")
     second = await memory("echo two")
     assert (first.data["stdout"], first.data["stderr"], first.data["exit_code"]) == ("one\n", "err\n", 1)
@@ -401,7 +401,7 @@ async def test_a_shell_that_exits_is_followed_by_a_new_one(memory: Bench, comman
     assert after.data["stdout"].splitlines() == [f"{memory.session.workspace}/sub", "unset"]
 
 
-async def test_a_time_out_in_a_shell_with_memory_ends_it_whole(memory: Bench) -> None:
+async def test_a_time_out_in_a_persistent_shell_ends_it_whole(memory: Bench) -> None:
     result = await memory("echo begun; setsid sleep 600 & while :; do :; done", timeout=300)
     assert result.error is not None
     assert result.error.code == "timeout"
@@ -414,7 +414,7 @@ async def test_a_syntax_error_leaves_the_shell_alive(memory: Bench) -> None:
     assert (await memory("echo $KEPT")).data["stdout"] == "1\n"
 
 
-async def test_a_command_cannot_silence_a_shell_with_memory_for_good(memory: Bench) -> None:
+async def test_a_command_cannot_silence_a_persistent_shell_for_good(memory: Bench) -> None:
     await memory("exec >log 2>&1; exec 9>lock; echo hidden")
     assert (await memory("cat log; echo open >&9; cat lock")).data["stdout"] == "hidden\nopen\n"
     await memory("exec 1>&- 2>&-; echo gone")
@@ -423,7 +423,7 @@ async def test_a_command_cannot_silence_a_shell_with_memory_for_good(memory: Ben
     assert "250" not in result.data["stdout"].split()
 
 
-async def test_commands_of_a_shell_with_memory_see_none_of_its_lines(memory: Bench) -> None:
+async def test_commands_of_a_persistent_shell_see_none_of_its_lines(memory: Bench) -> None:
     result = await memory("ls /proc/self/fd; cat <&10; echo x >&11; echo $?")
     assert "10" not in result.data["stdout"].split()
     assert result.data["stdout"].endswith("1\n")
@@ -465,7 +465,7 @@ async def test_a_command_that_changes_nothing_in_the_end_is_not_in_the_history(s
     assert result.undo is None
 
 
-async def test_changes_in_a_shell_with_memory_are_told_apart_by_command(memory: Bench) -> None:
+async def test_changes_in_a_persistent_shell_are_told_apart_by_command(memory: Bench) -> None:
     first = await memory("echo 1 > one")
     await memory("ls")
     second = await memory("echo 2 > two")

@@ -85,7 +85,7 @@ async def test_a_background_command_that_waits_says_so_while_it_does(tmp_path: P
         await task.stop()
 
 
-async def test_a_shell_with_memory_knows_which_of_its_commands_waits(tmp_path: Path) -> None:
+async def test_a_persistent_shell_knows_which_of_its_commands_waits(tmp_path: Path) -> None:
     settings = Settings.parse({"tools": {"Bash": {"custom": {"persistent": True}}}})
     async with scratch_app(tmp_path, settings=settings) as app:
         assert (await run(app, "true", 20)).ok

@@ -168,7 +168,7 @@ async def test_a_report_that_cannot_be_read_ends_the_shell(sh: Remembering) -> N
 
 async def test_a_shell_that_was_killed_between_two_commands_is_not_replaced_in_silence(sh: Remembering) -> None:
     await sh("kept=1")
-    shell, _ = await sh.app.session.keep(SHELLS).shell_with_memory()
+    shell, _ = await sh.app.session.keep(SHELLS).persistent_shell()
     os.kill(shell._run.supervisor_pid, signal.SIGKILL)  # pyright: ignore[reportPrivateUsage]
     async with asyncio.timeout(60):
         while shell.alive:
@@ -244,7 +244,7 @@ async def test_a_directory_that_is_gone_is_told_and_left_behind(sh: Remembering,
 
 async def test_a_command_does_not_run_where_the_shell_cannot_go(sh: Remembering, tmp_path: Path) -> None:
     await sh("true")
-    shell, _ = await sh.app.session.keep(SHELLS).shell_with_memory()
+    shell, _ = await sh.app.session.keep(SHELLS).persistent_shell()
     said: list[bytes] = []
     step = await shell.run("touch made", f"{tmp_path}/nowhere", said.append, said.append, 20)
     assert step.ended.exit_code == 1
@@ -268,7 +268,7 @@ async def test_a_workspace_that_was_made_anew_is_the_one_commands_see(tmp_path: 
     assert [each.name for each in workspace.iterdir()] == ["new"]
 
 
-async def test_git_runs_no_hook_in_a_read_of_a_shell_with_memory(sh: Remembering, tmp_path: Path) -> None:
+async def test_git_runs_no_hook_in_a_read_of_a_persistent_shell(sh: Remembering, tmp_path: Path) -> None:
     await sh("git init -q . && git -c user.name=n -c user.email=e commit -q --allow-empty -m m")
     hook = tmp_path / ".git" / "hooks" / "post-index-change"
     hook.parent.mkdir(exist_ok=True)

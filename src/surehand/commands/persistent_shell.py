@@ -286,7 +286,7 @@ class Step:
     cwd: str
 
 
-class ShellWithMemory:
+class PersistentShell:
     """One bash of a session. `alive` turns false when it exits or is ended."""
 
     def __init__(self, launcher: Launcher, folder: str, cwd: str, environment: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ from surehand.sandbox.profile import GIT_INFO, SandboxProfile, closed_profile, o
 from surehand.state import locations
 
 if TYPE_CHECKING:
-    from surehand.commands.persistent_shell import ShellWithMemory
+    from surehand.commands.persistent_shell import PersistentShell
     from surehand.core.session import Session
     from surehand.core.settings import SandboxSettings
     from surehand.history.words import Author
@@ -69,7 +69,7 @@ class Shells:
         self.no_layers = ""
         """Why overlays could not be mounted over the workspace, once that is known."""
         self._environment = CleanEnvironment()
-        self._memory: ShellWithMemory | None = None
+        self._memory: PersistentShell | None = None
         self.turn = asyncio.Lock()
         """Held by the command that uses the persistent shell."""
         self._starting = asyncio.Lock()
@@ -129,9 +129,9 @@ class Shells:
             return None
         return os.path.join(folder, name)
 
-    async def shell_with_memory(self) -> tuple[ShellWithMemory, str]:
+    async def persistent_shell(self) -> tuple[PersistentShell, str]:
         """Return the persistent shell, and a note for the model if it is a new one."""
-        from surehand.commands.persistent_shell import ShellWithMemory  # lazy: persistent_shell, 85 ms
+        from surehand.commands.persistent_shell import PersistentShell  # lazy: persistent_shell, 85 ms
 
         launcher, note = await self.launcher(), ""
         if not launcher.keeps_shell:
@@ -143,7 +143,7 @@ class Shells:
                 launcher = await self.launcher()  # the one before may have been replaced and closed meanwhile
             folder = locations.private_dir(os.path.join(self.private_dir, "shell"))
             environment = self.environment("shell")
-            self._memory = ShellWithMemory(cast("Launcher", launcher), folder, self.session.cwd, environment)
+            self._memory = PersistentShell(cast("Launcher", launcher), folder, self.session.cwd, environment)
         return self._memory, note
 
     def alters(self, names: Iterable[str], cwd: str, text: str) -> str:
@@ -183,7 +183,7 @@ class Shells:
             self._uncovered = tuple(path for path in profile.masked if inside(path, profile.writable))
         return self._uncovered
 
-    def stand_in(self, cwd: str) -> None:
+    def check_directory(self, cwd: str) -> None:
         """Raise ToolFailure if a command's directory is gone; the session then moves to the nearest one that exists."""
         if os.path.isdir(cwd) or not os.path.isdir(self.session.workspace):
             return  # a missing workspace is reported when its launcher starts

@@ -174,7 +174,7 @@ class BackgroundTasks:
     async def start(self, args: BashArgs, ctx: ToolContext) -> BackgroundTask:
         """Start a command and return at once."""
         shells = self._session.keep(SHELLS)
-        shells.stand_in(ctx.cwd)
+        shells.check_directory(ctx.cwd)
         launcher = await shells.launcher()
         self._count += 1
         task = BackgroundTask(f"bg_task_{self._count}", args.command, args.description, ctx.call.id)

@@ -59,7 +59,7 @@ def _read_variables(args: BashArgs, ctx: ToolContext) -> dict[str, str]:
 _TAKES_BUILTIN: Final = lazy_pattern(r"\bbuiltin\s*\(|\bfunction\s+builtin\b")
 
 
-def _may_remember(args: BashArgs, ctx: ToolContext) -> bool:
+def _may_change_shell(args: BashArgs, ctx: ToolContext) -> bool:
     """Tell whether the command may change the state of the persistent shell."""
     report = understand_call(args, ctx)
     if not report.ok or not all(each.literal for each in report.commands):
@@ -82,7 +82,9 @@ def _effects(args: BashArgs, ctx: ToolContext) -> list[Effect]:
 
 def _why_unsafe(args: BashArgs, ctx: ToolContext) -> str:
     """Say what the current sandbox does not prevent the command from doing; empty if it is enough."""
-    return sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx) or _tells_secret(args, ctx)
+    return (
+        sandbox_missing(ctx.session.settings.sandbox) or _prints_secrets(args, ctx) or _shows_secret_in_diff(args, ctx)
+    )
 
 
 def _refuse_unjudged(args: BashArgs, ctx: ToolContext) -> None:
@@ -127,7 +129,7 @@ def _prints_secrets(args: BashArgs, ctx: ToolContext) -> str:
     return f"the sandbox cannot cover {secrets[0]} here, and the command could print it" if secrets else ""
 
 
-def _tells_secret(args: BashArgs, ctx: ToolContext) -> str:
+def _shows_secret_in_diff(args: BashArgs, ctx: ToolContext) -> str:
     """Say which secret a diff of git would print, if the sandbox cannot leave it out; empty if none."""
     if ctx.session.settings.sandbox.mode != "off" and protocol.abilities().private_view:
         return ""
@@ -187,8 +189,8 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
         await shells.launcher()
         _refuse_unjudged(args, ctx)
         return await start(args, ctx)
-    shells.stand_in(ctx.cwd)
-    lines = _git_alone(args, ctx)
+    shells.check_directory(ctx.cwd)
+    lines = _find_git_only(args, ctx)
     staging = await Staging.make(shells, lines, ctx.cwd) if lines else None
     launcher = await (shells.launcher_for(lines) if lines else shells.launcher())
     _refuse_unjudged(args, ctx)
@@ -200,7 +202,9 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     if remembers and not launcher.keeps_shell:
         remembers, outcome.note = False, _NO_MEMORY
     try:
-        await (_in_memory if remembers else _once)(args, ctx, shells, launcher, printed, change_log, outcome)
+        await (_run_in_persistent_shell if remembers else _run_in_new_shell)(
+            args, ctx, shells, launcher, printed, change_log, outcome
+        )
     finally:
         printed.close()
         if staging is not None:
@@ -212,7 +216,7 @@ async def _run(args: BashArgs, ctx: ToolContext) -> ToolResult:
     return result(ctx, call, printed, outcome, recorded)
 
 
-def _git_alone(args: BashArgs, ctx: ToolContext) -> list[tuple[str, ...]]:
+def _find_git_only(args: BashArgs, ctx: ToolContext) -> list[tuple[str, ...]]:
     """Return the git commands of a line that otherwise only has commands that read a pipe; else an empty list."""
     report = understand_call(args, ctx)
     runs = [each for each in report.effects if isinstance(each, RunCommand)]
@@ -224,7 +228,7 @@ def _git_alone(args: BashArgs, ctx: ToolContext) -> list[tuple[str, ...]]:
     return git if plain and not remembers else []
 
 
-async def _once(
+async def _run_in_new_shell(
     args: BashArgs,
     ctx: ToolContext,
     shells: Shells,
@@ -244,7 +248,7 @@ async def _once(
         outcome.ended = run.ended
 
 
-async def _in_memory(
+async def _run_in_persistent_shell(
     args: BashArgs,
     ctx: ToolContext,
     shells: Shells,
@@ -261,11 +265,11 @@ async def _in_memory(
         before = " ".join(f"{name}={quoted(value)}" for name, value in _read_variables(args, ctx).items())
         text = f"{before} builtin eval {quoted(args.command)}"
     async with shells.turn:
-        shell, outcome.note = await shells.shell_with_memory()
+        shell, outcome.note = await shells.persistent_shell()
         shell.may_lie |= _TAKES_BUILTIN.search(args.command) is not None
         feeds = (printed.stdout.feed, printed.stderr.feed)
         step = await shell.run(
-            text, session.cwd, *feeds, time_s(args, ctx), change_log, remembers=_may_remember(args, ctx)
+            text, session.cwd, *feeds, time_s(args, ctx), change_log, remembers=_may_change_shell(args, ctx)
         )
     outcome.ended = step.ended
     if not step.cwd:

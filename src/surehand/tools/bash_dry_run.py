@@ -32,7 +32,7 @@ _BESIDE = (
 async def dry_run_command(args: BashArgs, ctx: ToolContext) -> Preview:
     """Run a command on a copy; return its output and the diff of what it would change, with a `dry_run` to apply."""
     shells = ctx.session.keep(SHELLS)
-    shells.stand_in(ctx.cwd)
+    shells.check_directory(ctx.cwd)
     printed = Printed.of(ctx, shells, understand_call(args, ctx))
     try:
         scratch, ended = await _run_on_copy(args, ctx, shells, printed)
