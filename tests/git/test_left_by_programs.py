@@ -152,7 +152,7 @@ async def test_what_cannot_be_put_back_at_a_servers_end_is_told(
         def fail(*_: object) -> tuple[str, ...]:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("surehand.commands.collect_changes.revert_leftovers", fail)
+        monkeypatch.setattr("surehand.commands.program_watch.revert_leftovers", fail)
     assert [note for note in notes if "the MCP server own" in note and "No space left" in note]
 
 
