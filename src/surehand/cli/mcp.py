@@ -1,4 +1,4 @@
-"""`surehand mcp`: list, add, remove, test, log in to the MCP servers whose tools can be called here."""
+"""`surehand mcp`: list, add, remove and test MCP servers, and log in to them."""
 
 from __future__ import annotations
 
@@ -222,10 +222,10 @@ def _add(options: Namespace) -> int:
 
 
 def _parse_added(options: Namespace) -> list[str]:
-    """Read what follows the name into the options, and return the words of the command."""
+    """Parse the arguments after the server's name into `options`; return the words of its command."""
     rest: list[str] = options.rest
     cut = rest.index("--") if "--" in rest else len(rest)
-    if "--" not in rest:  # the command starts at the first word that is neither an option nor an option's value
+    if "--" not in rest:  # the command starts at the first word that is neither an option nor the value of one
         cut = 0
         while cut < len(rest) and rest[cut].startswith("--"):
             cut += 1 if "=" in rest[cut] else 2

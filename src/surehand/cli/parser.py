@@ -1,4 +1,7 @@
-"""The parser of one command's words, and the layout of its help: nothing is abbreviated, texts keep their lines."""
+"""The argument parser of commands, and the layout of help pages.
+
+Options cannot be abbreviated, and the line breaks of help texts are kept.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ EVERYWHERE = (
 
 
 def format_global_options() -> str:
-    """Return the part of a help page about the options that work everywhere."""
+    """Return the section of a help page that lists the global options."""
     return "Everywhere:\n" + two_columns(EVERYWHERE, 22)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser; the parsers of its sub-commands are such parsers too."""
+    """The `ArgumentParser` of a command and of its sub-commands."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("allow_abbrev", False)
@@ -38,18 +41,18 @@ class Parser(argparse.ArgumentParser):
         return super().add_subparsers(**options)
 
     def format_help(self) -> str:
-        """Return the help page, with the options that work everywhere."""
+        """Return the help page, which ends with the global options."""
         return f"{super().format_help()}\n{format_global_options()}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore
-        """Parse; an unknown word is reported by the (sub-)parser that meets it."""
+        """Parse arguments; report unknown ones here, so that the error comes from the sub-command's own parser."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._explain_unknown(unknown))
         return options, unknown
 
     def _explain_unknown(self, words: list[str]) -> str:
-        """Explain unknown words; the word after an unknown option may be its value, so only the option is named."""
+        """Describe unknown arguments. If one is an option, name only that: the word after it may be its value."""
         if (option := next((word for word in words if word.startswith("-")), None)) is None:
             meant = " (arguments of a tool go after --args)" if "--args" in self._option_string_actions else ""
             return f"too many words: {' '.join(words)}{meant}"
@@ -79,7 +82,7 @@ def _suggest(word: str, known: Iterable[str]) -> str:
 
 
 class _Commands(argparse._SubParsersAction):  # pyright: ignore
-    """Sub-commands whose help pages begin with what the page above says of them."""
+    """Sub-commands whose help pages begin with the line that the parent's page shows for them."""
 
     def add_parser(self, name: str, **options: Any) -> Any:
         about = str(options.get("help") or "")
@@ -88,20 +91,20 @@ class _Commands(argparse._SubParsersAction):  # pyright: ignore
 
 
 def effort_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says how much a model thinks."""
+    """Add `--effort`: how much a model thinks."""
     levels = ("none", "minimal", "low", "medium", "high", "xhigh")
     parser.add_argument("--effort", choices=levels, help="how much the model thinks before it answers")
 
 
 def approvals_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says who answers questions."""
+    """Add `--approvals`: who answers questions."""
     about = "who answers questions: the terminal (default), or `surehand approvals` in another one as well"
     parser.add_argument("--approvals", choices=("terminal", "mailbox"), metavar="terminal|mailbox", help=about)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    # argparse makes a formatter for every argument it is told of, and each would ask shutil for the width: the
-    # import of what shutil needs takes longer than all the parsing.
+    # argparse creates a formatter for every argument added, and each would get the width from shutil, whose imports
+    # take longer than all the parsing.
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=columns() - 2)
 
@@ -114,21 +117,21 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 def port_number(text: str) -> int:
-    """Return a port given on the command line."""
+    """Parse a port number given on the command line."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number given on the command line, 0 or more."""
+    """Parse a whole number of 0 or more given on the command line."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def count_above_zero(text: str) -> int:
-    """Return a whole number given on the command line, 1 or more."""
+    """Parse a whole number of 1 or more given on the command line."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
     return int(text)

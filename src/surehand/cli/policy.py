@@ -1,4 +1,4 @@
-"""`surehand policy` and `surehand shell`: what is allowed and why, and how a shell command is understood."""
+"""`surehand policy` and `surehand shell`: check what is allowed and why, and show how a shell command is parsed."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def run(options: Namespace) -> int:
 
 
 class Checkers:
-    """One checker for each workspace and set of rules, made when first needed."""
+    """One checker for each directory and set of rules, created on first use."""
 
     def __init__(self, options: Namespace) -> None:
         self._options = options
         self._known: dict[tuple[str, tuple[str, ...]], Checker] = {}
 
     def get(self, cwd: str, rules: Iterable[str] = ()) -> Checker:
-        """Return the checker of a folder with these rules, made on first use."""
+        """Return the checker for a directory and rules; created on first use."""
         lines = (*(f"allow {rule}" for rule in self._options.allow), *self._options.rule, *rules)
         key = (cwd, lines)
         found = self._known.get(key)
@@ -105,7 +105,7 @@ def _check(options: Namespace) -> int:
             f"{tool} is a tool, and would be judged as a program of that name; say {meant}", code="invalid_args"
         )
         return 2
-    if options.command:  # a single word is a whole shell line; several were already split by the shell
+    if options.command:  # one word is a whole command line; several were already split by the shell
         line = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
         options.tool, options.args = "Bash", json.dumps({"command": line})
     text = sys.stdin.read() if options.args == "-" else options.args
@@ -127,7 +127,7 @@ def _batch(options: Namespace) -> int:
     checkers = Checkers(options)
     for line in _lines(options.batch):
         if line.strip():
-            # ASCII only: readers differ on which other characters end a line.
+            # ASCII only: programs disagree on which other characters end a line.
             render.line(json.dumps(_judge_line(line, checkers, options)))
     return 0
 
@@ -144,7 +144,7 @@ def _lines(source: str) -> Iterator[str]:
 
 
 def _judge_line(line: str, checkers: Checkers, options: Namespace) -> dict[str, Any]:
-    """Return the verdict on one line, or what is wrong with the line."""
+    """Return the verdict on one line of a batch, or an error if the line is invalid."""
     try:
         asked: Any = json.loads(line)
     except ValueError as problem:
@@ -166,7 +166,7 @@ def _judge_line(line: str, checkers: Checkers, options: Namespace) -> dict[str, 
 
 
 def format_verdict(answer: Mapping[str, Any]) -> str:
-    """Return the answer of a check as a person reads it."""
+    """Format the result of a check for people."""
     lines = [f"{answer['decision']}: {answer['reason']}"]
     if answer["commands"]:
         lines.append("commands")
@@ -223,7 +223,7 @@ def _list(options: Namespace) -> int:
 
 
 def _format_rules(rules: list[Rule], *, built_in: bool) -> str:
-    """Return the user's rules as a table, and the built-in ones grouped by purpose."""
+    """Format the user's rules as a table, and the built-in ones grouped by verdict and reason."""
     own = [rule for rule in rules if rule.origin.source != "built-in"]
     rows = [(rule.verdict, rule.text, _format_origin(rule), rule.reason) for rule in own]
     parts = [
@@ -298,7 +298,7 @@ def _move_workspace(args: dict[str, Any], before: str, now: str) -> dict[str, An
 
 
 def _verdict_of(result: ToolResult) -> str:
-    """Derive the verdict from a recorded result: the error of a refused call names it."""
+    """Derive the verdict from a recorded result: a refused call has it in its error."""
     if result.error is None:
         return "allow"
     if result.error.code == "permission_denied":
@@ -319,7 +319,7 @@ def configure_shell(parser: ArgumentParser) -> None:
 
 
 def run_shell(options: Namespace) -> int:
-    """Print how the command is parsed; 1 when it cannot be parsed, 2 on bad usage."""
+    """Print how the command is parsed. Exit code 1 if it cannot be parsed, 2 for wrong usage."""
     if (options.command is None) == (options.batch is None):
         render.error(
             "give one command, or --batch with a file", "surehand shell parse 'ls -la | head'", code="invalid_args"
@@ -335,12 +335,12 @@ def run_shell(options: Namespace) -> int:
 def _parse_batch(options: Namespace) -> int:
     for line in _lines(options.batch):
         if line.strip():
-            render.line(json.dumps(_answer(line, options.cwd)))  # ASCII: line ends are certain
+            render.line(json.dumps(_answer(line, options.cwd)))  # ASCII only: see `_batch`
     return 0
 
 
 def _answer(line: str, cwd: str) -> dict[str, object]:
-    """Return the report on one line of a batch; an invalid line gets one too, to keep the order."""
+    """Return the report on one line of a batch. An invalid line gets one too: output line n belongs to input line n."""
     try:
         given: Any = json.loads(line)
     except ValueError as error:

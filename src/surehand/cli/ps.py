@@ -1,6 +1,6 @@
-"""`surehand ps`, `events` and `reap`: the board of all sessions, what happens in them, and what dead ones left running.
+"""`surehand ps`, `events` and `reap`: list the tasks of all sessions, follow their events, end orphaned commands.
 
-What runs now is asked of the processes that run it; what they left is read from the journals of their sessions.
+Running sessions are asked for their tasks; those of ended sessions are read from their journals.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _live() -> Iterator[dict[str, Any]]:
 
 
 def _list_kept_tasks(options: Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of ended sessions, and those shared by all sessions of a folder."""
+    """Yield the tasks of ended sessions, and those shared by all sessions of a workspace."""
     here = locations.workspace_state(options.cwd)
     every = os.path.join(locations.home(), "workspaces")
     folders = [entry.path for entry in os.scandir(every)] if options.all and os.path.isdir(every) else [here]
@@ -167,7 +167,7 @@ def _is_of(row: dict[str, Any], session: str | None) -> bool:
 
 
 def _order(options: Namespace, live: list[dict[str, Any]]) -> int:
-    """Ask the process that runs a task for its output, or to stop it."""
+    """Ask the process that runs a task for the task's output, or to stop the task."""
     row = _one(options.id, live)
     request = {"want": options.action, "id": row["id"], "session_id": row["session_id"]}
     answer = local_rpc.ask(row["channel"], request)

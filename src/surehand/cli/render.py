@@ -1,4 +1,4 @@
-"""Render what is printed, here alone: facts as JSON for programs, as text for people, errors on stderr."""
+"""Render the output of all commands: results as JSON for programs or text for people, errors on stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _printed = False
 
 
 def begin(options: Namespace | SimpleNamespace) -> None:
-    """Start a command: from now on failures are JSON on stdout if its result would be."""
+    """Start a command: from now on, errors are JSON on stdout if its result would be."""
     global _json_failures, _printed  # per process, like stdout itself
     _json_failures, _printed = as_json(options), False
 
@@ -34,7 +34,7 @@ def as_json(options: Namespace | SimpleNamespace) -> bool:
 
 
 def facts(options: Namespace, data: Any, text: str | Callable[[], str]) -> None:
-    """Print facts: JSON for programs, text for people."""
+    """Print a result: JSON for programs, text for people."""
     if as_json(options):
         json_line(data, indent=2 if sys.stdout.isatty() else None)
     else:
@@ -60,12 +60,12 @@ def _encodes(text: str) -> bool:
 
 
 def line(text: str = "") -> None:
-    """Print a text with its line end; what the terminal cannot encode is replaced, never raised."""
+    """Print a text and a line end; characters that stdout cannot encode are escaped."""
     put(text if text.endswith("\n") else text + "\n")
 
 
 def put(text: str) -> None:
-    """Write text to standard output as it is; what cannot be encoded is escaped."""
+    """Write text to stdout without a line end; characters that it cannot encode are escaped."""
     global _printed
     _printed = True
     try:
@@ -95,7 +95,7 @@ def warnings(found: Iterable[str]) -> None:
 
 
 def error(message: str, hint: str = "", *, code: str = "execution_error") -> None:
-    """Print what is wrong, and what to do next, on stderr; for programs it is the result on standard output as well."""
+    """Print an error and a hint on stderr; for programs, also as the JSON result on stdout."""
     if _json_failures and not _printed:
         json_line({"ok": False, "error": {"code": code, "message": message, "hint": hint, "details": {}}})
     note(paint("error: ", "red", stream=sys.stderr) + visible(message))
@@ -104,7 +104,7 @@ def error(message: str, hint: str = "", *, code: str = "execution_error") -> Non
 
 
 def paint(text: str, *styles: str, stream: Any = None) -> str:
-    """Colour a text where the stream shows colour."""
+    """Colour a text if the stream shows colours."""
     stream = stream or sys.stdout
     if os.environ.get("NO_COLOR") or not stream.isatty() or os.environ.get("TERM") == "dumb":
         return text
@@ -139,7 +139,7 @@ def question(text: str, stream: Any = None) -> str:
 def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = (), *, fold: bool = False) -> str:
     """Lay out rows in columns; wide characters count as two, the last column is not padded.
 
-    With `fold` the last column goes on below itself where the terminal ends.
+    With `fold`, text of the last column that does not fit the terminal continues on the next line of that column.
     """
     cells = [list(row) for row in rows]
     every = ([list(heads)] if heads else []) + cells
@@ -188,7 +188,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 def wrap_indented(text: str, left: int) -> str:
     """Wrap a text to the terminal with a hanging indent of `left` columns.
 
-    Words are not broken; with hardly any room left, the terminal wraps as it likes.
+    Words are not broken. If the indent leaves hardly any room, the text is left for the terminal to wrap.
     """
     room = columns() - left - 1
     if room < 16 or width(text) <= room or not sys.stdout.isatty():
@@ -200,7 +200,7 @@ def wrap_indented(text: str, left: int) -> str:
 
 
 def width(text: str) -> int:
-    """Return how many columns a text takes on a terminal."""
+    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     from wcwidth import wcswidth

@@ -1,7 +1,7 @@
-"""The screen of a conversation: the answer as it streams, calls as they end (a block each), and what goes on now.
+"""The screen of a conversation: the streamed answer, a block for each finished call, and a status of running calls.
 
-The answer goes to standard output, everything about it to standard error. What goes on now, with the last lines of a
-running command, is drawn only where standard error is a terminal, and is gone before anything else is written.
+The answer goes to stdout, everything else to stderr. The status, with the last lines of a running command's output, is
+drawn only if stderr is a terminal, and is erased before anything else is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIVE_LINES: Final = 8
 
 
 class Screen:
-    """Shows one conversation; called with each piece of the answer."""
+    """Shows one conversation; called with each chunk of the answer."""
 
     def __init__(self, app: Surehand, choice: Choice) -> None:
         self.choice = choice
@@ -63,7 +63,7 @@ class Screen:
     # -- the answer ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to wait for an answer; called on the event loop."""
+        """Start the clock and the status of a new answer; called on the event loop."""
         self._since = monotonic()
         if self._live:
             set_echo(0, False)
@@ -82,7 +82,7 @@ class Screen:
             self._mid_line = not shown.endswith("\n")
 
     def end(self, outcome: Outcome) -> None:
-        """End an answer: print its cost in a line, and why it stopped early if it did."""
+        """End an answer: print a line with its time and cost, and why it stopped early if it did."""
         with self._lock:
             self._stop()
             if outcome.stop == "empty":
@@ -125,7 +125,7 @@ class Screen:
 
     @contextmanager
     def question(self) -> Generator[None]:
-        """Leave the terminal to a question until it is answered."""
+        """While a question is open, hold back all other output."""
         with self._lock:
             self._wipe()
             self._end_line()
@@ -142,7 +142,7 @@ class Screen:
         if self._live:
             set_echo(0, True)
 
-    # -- what happens beside it ------------------------------------------------------------------------------------
+    # -- calls, agents and notes -----------------------------------------------------------------------------------
 
     def _event(self, event: Event) -> None:
         with self._lock:
@@ -192,7 +192,7 @@ class Screen:
         self._end_line()
         render.note(text)
 
-    # -- what goes on now -----------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         with self._lock:
@@ -246,7 +246,7 @@ def _cost(outcome: Outcome) -> str:
 
 
 def _format_agent_event(event: Event) -> str:
-    """Return an event of an agent, or a note, in a line."""
+    """Format an event of a sub-agent, or a note, as one line."""
     data = event.data
     if event.kind == "note":
         return visible(str(data.get("message", "")))
@@ -256,7 +256,7 @@ def _format_agent_event(event: Event) -> str:
     return f"{agent} is {data['state']}: {format_count(data['tool_calls'], 'call')}, {data['tokens']:,} tokens"
 
 
-# A call and its result on a terminal: one block of a few lines.
+# Rendering a call and its result as a block of a few lines.
 
 DIFF_LINES: Final = 24
 OUTPUT_LINES: Final = 6
@@ -264,7 +264,7 @@ _IN_THE_DIFF: Final = ("content", "old_string", "new_string", "edits", "new_sour
 
 
 def title(call: ToolCall, columns: int) -> tuple[str, str]:
-    """Return a call's name, and what it is about, on one line that fits: its subject, the others by name."""
+    """Return a call's name, and its subject and other arguments shortened to fit the line."""
     args = call.shown_args
     words = [visible(str(args.pop(call.subject)), lines=False)] if call.subject else []
     rest = {name: value for name, value in args.items() if name not in _IN_THE_DIFF}
@@ -280,7 +280,7 @@ def _short(value: Any) -> str:
 def render_finished(
     call: ToolCall, result: ToolResult, columns: int, *, indent: str = "", diff_seen: bool = False, body: bool = True
 ) -> str:
-    """Return the block of a call that has ended. A diff the user has just approved is not shown again."""
+    """Return the block of a finished call. With `diff_seen`, a diff just shown for approval is left out."""
     mark = _paint("●", "green") if result.ok else _paint("●", "red")
     took = _paint(f" {format_duration(float(result.meta.get('duration_ms') or 0) / 1000)}", "dim")
     name, about = title(call, columns - len(indent) - 12)
@@ -325,7 +325,7 @@ def _diff(text: str, change_id: str, columns: int, seen: bool) -> list[str]:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time span in words: `35 ms`, `4.2 s`, `3 min 5 s`, `2 h 3 min`."""
+    """Format a duration: `35 ms`, `4.2 s`, `3 min 5 s`, `2 h 3 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -338,9 +338,9 @@ def _paint(text: str, *styles: str) -> str:
     return render.paint(text, *styles, stream=sys.stderr)
 
 
-# Markdown as it streams: every piece is shown at once, and only its marks become colours. Lines stay as the model wrote
-# them, so that what is copied from the screen is what was said. A piece that ends within what may become a mark is held
-# back until the next one decides.
+# Streamed Markdown is shown at once, with only its marks turned into colours. Line breaks stay as the model wrote them,
+# so that text copied from the screen is the model's. The end of a chunk that may be half of a mark is held back until
+# the next chunk.
 
 _LINE_MARK: Final = re.compile(
     r"(?P<indent> *)(?:(?P<fence>```+|~~~+)|(?P<head>#{1,6} )|(?P<item>[-*+] )|(?P<quote>> ?))"
@@ -351,7 +351,7 @@ _BOLD, _CODE, _DIM, _RESET = "\x1b[1m", "\x1b[36m", "\x1b[2m", "\x1b[0m"
 
 
 class MarkdownStream:
-    """Turns pieces of Markdown into text with colours; without colours, everything passes as it is."""
+    """Colours streamed Markdown; without colours, text passes unchanged."""
 
     def __init__(self) -> None:
         self._plain = not render.paint("x", "bold").startswith("\x1b")
@@ -362,7 +362,7 @@ class MarkdownStream:
         self._bold = self._code = False
 
     def feed(self, piece: str) -> str:
-        """Add a piece; return the text that can be shown now."""
+        """Add a chunk; return the text that can be shown now."""
         if self._plain:
             return piece
         self._held += piece
@@ -433,7 +433,7 @@ class MarkdownStream:
         return _RESET + (_BOLD if self._bold else "") + (_CODE if self._code else "")
 
     def _end_line(self) -> str:
-        """End a line: styles of a line, and marks that were never closed, end with it; a block of code goes on."""
+        """End a line, and with it all styles and unclosed marks, except a block of code."""
         styled = bool(self._whole_line or self._bold or self._code or self._fence)
         self._at_start, self._whole_line, self._bold, self._code = True, "", False, False
         return (_RESET if styled else "") + "\n" + (_CODE if self._fence else "")

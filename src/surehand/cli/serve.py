@@ -1,4 +1,4 @@
-"""`surehand serve`, `acp` and `console`: tools for MCP clients, the agent for editors, the sessions in a browser."""
+"""`surehand serve`, `acp` and `console`: serve tools to MCP clients, the agent to editors, sessions to a browser."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def run(options: Namespace) -> int:
     if options.console and options.http is None:
         raise SettingsError("--console is served over HTTP: give --http PORT, or run `surehand console` by itself")
 
-    # Importing the SDK allocates a million lasting objects; scanning them for garbage is a fifth of the start-up.
+    # Importing the SDK allocates a million lasting objects; scanning them for garbage takes a fifth of the start.
     gc.disable()
     return _run_server(_http(options) if options.http is not None else _stdio(options))
 
 
 def _run_server(server: Coroutine[Any, Any, int]) -> int:
     """Run a server until it ends or is cancelled."""
-    # Looking for pydantic's plug-ins reads every installed package; no tool needs one.
+    # To find pydantic plug-ins, the metadata of every installed package is read; no tool needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return session.run(server)
@@ -203,10 +203,10 @@ def configure_acp(parser: ArgumentParser) -> None:
 
 
 def run_acp(options: Namespace) -> int:
-    """Serve one editor until it leaves."""
+    """Serve one editor on stdin and stdout until it closes stdin."""
     if options.session:
         raise SettingsError("an editor names its sessions itself; --session is for chat and ask")
-    if options.model:  # sessions open the model later; a wrong name is reported now, while the user is watching
+    if options.model:  # sessions open the model later; a wrong name is reported at the start
         choose(config.load(options.cwd).settings, options.model)
     if sys.stdin.isatty():
         render.note("speaking ACP on standard input; this is for an editor to start, Ctrl-C ends it")
@@ -234,14 +234,14 @@ async def _serve_editor(options: Namespace) -> int:
     return 0
 
 
-# The stdio transport of the agent: one editor on standard input and output.
+# The agent's stdio transport: one editor on stdin and stdout.
 
 LINE_BYTES: Final = 64 * 1024 * 1024
-"""Longest message accepted: a prompt may hold several images."""
+"""Maximum size of a message; a prompt may contain several images."""
 
 
 async def serve_stdio(agent: EditorAgent) -> None:
-    """Serve the editor on standard input until it closes; raise SettingsError if stdin or stdout is no stream."""
+    """Serve the editor on stdin until it closes; raise SettingsError if stdin or stdout is a regular file."""
     from acp import run_agent
 
     for descriptor, name in ((0, "input"), (1, "output")):
@@ -250,7 +250,7 @@ async def serve_stdio(agent: EditorAgent) -> None:
                 f"standard {name} is neither a pipe, a socket nor a terminal: `surehand acp` is started by an editor"
             )
     reader, writer = await own_stdio(LINE_BYTES)
-    # Resuming and closing sessions are part of the protocol; the SDK still guards them by this word.
+    # Resuming and closing sessions are part of the protocol, but the SDK still requires this flag for them.
     await run_agent(cast("Any", agent), writer, reader, use_unstable_protocol=True)
 
 
@@ -305,7 +305,7 @@ async def _serve_console(options: Namespace) -> int:
 
 
 def _offer_more(served: str, console: Console) -> None:
-    """Print a further address, for another browser, whenever Enter is pressed."""
+    """Print another sign-in URL, for another browser, each time Enter is pressed."""
     if not sys.stdin.isatty():
         return
 

@@ -1,4 +1,4 @@
-"""Opens the session of a command: the application with its settings and approver, and a clean end."""
+"""The session of a command: opens the application with its settings and approver, and closes it at the end."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE_S = 5.0
-"""How long a command waits for MCP servers before it begins without them."""
+"""Seconds a command waits for MCP servers before it starts without them."""
 
 
 @contextlib.asynccontextmanager
 async def open_app(
     options: Namespace, *, interactive: bool = False, shows: tuple[str, ...] = (), **settings: Any
 ) -> AsyncGenerator[Surehand]:
-    """Open the application for a command; `interactive` for commands that live on between calls.
+    """Open the application for a command; `interactive` for commands that make several calls over time.
 
-    Events of kinds that a command shows itself (`shows`) are not logged beside, unless asked to.
+    Events of the kinds in `shows`, which the command prints itself, are not logged as well unless the user asks for it.
     """
-    # Looking for pydantic's plug-ins reads every installed package; no command needs one.
+    # To find pydantic plug-ins, the metadata of every installed package is read; no command needs one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from surehand.app import Surehand  # lazy: app, 160 ms
 
@@ -60,12 +60,12 @@ async def open_app(
 
 
 def hold_log() -> None:
-    """Keep log lines off the terminal until a handler is set: without one, Python prints warnings by itself."""
+    """Keep log lines off the terminal until a handler is set; without any, Python prints warnings to stderr."""
     logging.getLogger("surehand").addHandler(logging.NullHandler())
 
 
 class OwnSession:
-    """The session of one command: named by the user or after the command, and deleted if it stayed empty."""
+    """The session of one command: named by the user or after the command; deleted if it stays empty."""
 
     def __init__(self, options: Namespace, name: str) -> None:
         self._options = options
@@ -84,13 +84,13 @@ class OwnSession:
         return True
 
     def drop_if_empty(self) -> None:
-        """Delete the session if no model spoke and nothing was called in it."""
+        """Delete the session if it contains no call and no answer of a model."""
         if self._fresh and drop_empty(self._path):
             self._options.session = None
 
 
 def approver(options: Namespace, app: Surehand) -> Approver:
-    """Return who answers questions for a command: the person at the terminal, another process, both, or nobody."""
+    """Return the approver of a command: the person at the terminal, another process, both, or nobody."""
     elsewhere = mailbox(app) if wants_mailbox(options, app) else None
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or options.json:
         return elsewhere or Nobody(
@@ -103,7 +103,7 @@ def approver(options: Namespace, app: Surehand) -> Approver:
 
 
 class _Elsewhere:
-    """An approver in another process; its answer is also shown to the person at the terminal, who was asked too."""
+    """An approver in another process. Its answer is printed at the terminal too, where the question was also shown."""
 
     def __init__(self, approver: Approver) -> None:
         self._approver = approver
@@ -125,7 +125,7 @@ def wants_mailbox(options: Namespace, app: Surehand) -> bool:
 
 
 def mailbox(app: Surehand) -> Approver:
-    """Return the approver that waits for `surehand approvals`, and says so."""
+    """Return the approver that waits for `surehand approvals`, and prints how to answer."""
     from surehand.policy.mailbox import Mailbox  # lazy: mailbox, 3 ms
 
     timeout_s = app.settings.permissions.approval_timeout
@@ -146,7 +146,7 @@ def _format_answering(name: str) -> str:
 
 
 async def connect_servers(app: Surehand) -> None:
-    """Connect to the MCP servers there are, for commands that tell a model of all tools; say which did not answer."""
+    """Connect to the configured MCP servers, for commands that give a model all tools; warn of those that failed."""
     for name, problem in (await app.connect_servers(patience_s=PATIENCE_S)).items():
         render.note(render.paint("warning: ", "yellow", stream=sys.stderr) + f"{name}: {problem}")
 

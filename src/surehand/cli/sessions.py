@@ -77,7 +77,7 @@ def _show(options: Namespace) -> int:
 
 
 def _line(record: dict[str, Any]) -> str:
-    """Return one record in a line; empty for a damaged or uninteresting one."""
+    """Format a record as one line; empty for a damaged one, and for kinds that are not shown."""
     try:
         return _format_record(record)
     except (KeyError, TypeError, AttributeError):
@@ -106,7 +106,7 @@ def _format_record(record: dict[str, Any]) -> str:
 
 
 def _call(at: float, call: ToolCall, result: ToolResult) -> str:
-    """Return one call with its subject and its result."""
+    """Format a call with its subject and result as one line."""
     when = strftime("%H:%M:%S", localtime(at))
     took = screen.format_duration(float(result.meta.get("duration_ms") or 0) / 1000)
     name, about = screen.title(call, max(30, render.columns() - 24))
@@ -135,7 +135,7 @@ def _fork(options: Namespace) -> int:
 
 def _delete(options: Namespace) -> int:
     os.unlink(path := _path(options, options.name))
-    for ending in (".results", ".checkpoint"):  # results of its calls and its outcome, for the next process
+    for ending in (".results", ".checkpoint"):  # the saved results of its calls, and its checkpoint
         with suppress(FileNotFoundError):
             os.unlink(path.removesuffix(".jsonl") + ending)
     render.facts(options, {"deleted": options.name}, f"{options.name} is gone")

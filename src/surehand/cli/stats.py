@@ -1,4 +1,4 @@
-"""`surehand stats` and `surehand health`: what was measured in this workspace, and whether the tools are well."""
+"""`surehand stats` and `surehand health`: the metrics of calls in this workspace, and health checks of the tools."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(options: Namespace) -> int:
     names = [options.tool] if options.tool else sorted(records)
     found = [kept_figures(name, records[name]) for name in names]
     if options.prometheus:
-        if not found:  # an empty text would read as "all is well"
+        if not found:  # an empty page would read as "all is well"
             render.error("nothing was measured in this workspace", _MEASURED)
             return 1
         render.put(to_prometheus(found))
@@ -90,7 +90,7 @@ def _models(options: Namespace) -> None:
 
 
 def _spent_by_model(options: Namespace) -> list[dict[str, Any]]:
-    """Return tokens and cost by model, of the sessions kept here."""
+    """Return tokens and cost by model, summed over the saved sessions of the workspace."""
     settings = config.load(options.cwd, trusted=is_trusted(options.cwd)).settings
     return sum_by_model(list_turns(os.path.join(locations.workspace_state(options.cwd), "sessions")), settings)
 
@@ -101,7 +101,7 @@ def _models_table(spent: list[dict[str, Any]]) -> str:
         used = row["usage"]
         taken = used["input_tokens"] + used["cache_read_tokens"] + used["cache_write_tokens"]
         cost = "unknown" if row["cost"] is None else f"{row['cost']:.4f}"
-        if row["cost_estimated"]:  # otherwise by the user's prices, in a currency of theirs
+        if row["cost_estimated"]:  # otherwise from the user's own prices, in an unknown currency
             cost = f"about ${cost}"
         rows.append((row["model"], str(row["turns"]), f"{taken:,}", f"{used['output_tokens']:,}", cost))
     return render.table(rows, ("MODEL", "TURNS", "TOKENS IN", "OUT", "COST"))
@@ -176,7 +176,7 @@ def _list_advice(metrics: ToolMetrics, settings: Any) -> list[Advice]:
 
 
 def format_histogram(sketch: Sketch) -> str:
-    """Return a small plot of how durations are spread, from the fastest call to the slowest."""
+    """Draw a small histogram of durations, from the fastest call to the slowest."""
     if not sketch.counts:
         return ""
     low, high = min(sketch.counts), max(sketch.counts)
@@ -224,6 +224,6 @@ async def _check_tools(options: Namespace) -> list[HealthReport]:
 def _health_table(reports: list[HealthReport]) -> str:
     rows = [(report.tool, report.status, report.state, render.shorten_line(report.message, 200)) for report in reports]
     head, *lines = render.table(rows, ("TOOL", "HEALTH", "STATE", "MESSAGE")).split("\n")
-    # Painted whole and last: colours inside a cell would count as its width.
+    # Whole lines are painted, after the layout: colour codes in a cell would count towards its width.
     painted = [render.paint(line, _COLOURS[each.status]) for line, each in zip(lines, reports, strict=True)]
     return "\n".join([head, *painted])

@@ -1,4 +1,4 @@
-"""`surehand tools`: list, info, invoke, new."""
+"""`surehand tools`: list and describe tools, invoke one, and create a new one."""
 
 from __future__ import annotations
 
@@ -86,18 +86,18 @@ def run(options: Namespace) -> int:
 
 
 def csv(text: str) -> list[str]:
-    """Return the words of a comma-separated list."""
+    """Split a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def warn_of_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--tool-allow") -> None:
-    """Warn of entries in an allow-list that match no tool: a typo there leaves the model fewer tools."""
+    """Warn of entries in an allow-list that match no tool; a typo there takes tools from the model."""
     if unmatched := [each for each in patterns if not matching(app.registry, [each])]:
         warning = render.paint("warning: ", "yellow", stream=sys.stderr)
         render.note(f"{warning}{option}: there is no tool {', '.join(map(repr, unmatched))}")
 
 
-# -- list and info: facts, without calling anything ---------------------------------------------------------------
+# -- list and info ------------------------------------------------------------------------------------------------
 
 
 def _list(options: Namespace) -> int:
@@ -110,7 +110,7 @@ def _list(options: Namespace) -> int:
 
 
 def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
-    """Return the registry, the per-tool settings and the threshold of deferral, without the engine: it starts fast."""
+    """Return the registry, the per-tool settings and the deferral threshold, without loading the slow engine."""
     state = locations.workspace_state(options.cwd)
     own = _list_own(options.cwd, state)
     if own is None or next(entry_points(GROUP), None) is not None:
@@ -132,12 +132,12 @@ def _registry(options: Namespace) -> tuple[Any, dict[str, Any], int]:
 
     root = os.path.realpath(options.cwd)
     settings = config.load(root, trusted=is_trusted(root)).settings
-    rules_in_force(settings, root, ())  # every command reports a wrong rule
+    rules_in_force(settings, root, ())  # raises for an invalid rule, as every command does
     return registry, dict(settings.tools), settings.toolset.deferred_threshold
 
 
 def _list_own(workspace: str, state: str) -> list[Any] | None:
-    """Return the infos of the workspace's own tools from a saved listing; None where they must be loaded."""
+    """Return the infos of the workspace's own tools from the saved listing; None if they must be loaded."""
     if not os.path.isdir(os.path.join(workspace, FOLDER)):
         return []
     from surehand.policy.trust import fingerprints, is_trusted  # lazy: trust, 9 ms
@@ -147,7 +147,7 @@ def _list_own(workspace: str, state: str) -> list[Any] | None:
 
 
 def _loaded_registry(options: Namespace, state: str) -> tuple[Any, dict[str, Any], int]:
-    """Return the same from an application with everything loaded; save a listing of the workspace's own tools."""
+    """Like `_registry`, but load everything; also save a listing of the workspace's own tools."""
     from surehand.app import Surehand  # lazy: app, 130 ms
     from surehand.cli import session  # lazy: session, 50 ms
     from surehand.policy.trust import fingerprints, is_trusted  # lazy: trust, 9 ms
@@ -184,7 +184,7 @@ def _rows(options: Namespace) -> list[dict[str, Any]]:
 
 
 def _list_activated(options: Namespace) -> list[str]:
-    """Return the tools that a session has activated by now, as its journal has it."""
+    """Return the tools activated in the session, read from its journal."""
     if options.session is None:
         return []
     from surehand.engine.journal import read_past  # lazy: checkpoint, 17 ms
@@ -218,7 +218,7 @@ def _full(row: dict[str, Any]) -> str:
 
 
 def _metrics(options: Namespace, name: str) -> Any:
-    """Return what was measured of a tool in earlier processes, or None."""
+    """Return the saved metrics of a tool, or None."""
     path = os.path.join(locations.workspace_state(options.cwd), "metrics.sqlite")
     if not os.path.exists(path):
         return None
@@ -266,7 +266,7 @@ def _report_unknown_tool(options: Namespace, names: list[str]) -> int:
     return EXIT_CODES[error.code]
 
 
-# -- invoke: one call through the door ----------------------------------------------------------------------------
+# -- invoke ------------------------------------------------------------------------------------------------------
 
 
 def _invoke(options: Namespace) -> int:
@@ -284,7 +284,7 @@ def _invoke(options: Namespace) -> int:
         result = session.run(_call_tool(opened, options, args))
     except ToolFailure as failure:
         result = ToolResult.failed(ToolError.of(failure)).with_meta(tool=options.name)
-    except SurehandError as problem:  # wrong settings, a rule that does not parse
+    except SurehandError as problem:  # invalid settings or rules
         result = ToolResult.failed(ToolError("invalid_args", str(problem))).with_meta(tool=options.name)
     except OSError as problem:  # a recording or a state folder that cannot be written
         message = f"{problem.filename or 'the call'}: {problem.strerror or problem}"
@@ -299,7 +299,7 @@ def _invoke(options: Namespace) -> int:
 
 
 def _private_stdout() -> int:
-    """Keep standard output for the result alone: what a handler prints goes to stderr."""
+    """Redirect descriptor 1 to stderr, so that a handler's prints stay out of the result; return a copy of stdout."""
     sys.stdout.flush()
     output = os.dup(1)
     os.dup2(2, 1)
@@ -350,9 +350,9 @@ async def _call_tool(opened: AbstractAsyncContextManager[Surehand], options: Nam
 
 
 class _Progress:
-    """A listener that shows the latest progress of a call, in one line that goes when the call has ended.
+    """A listener that shows a call's latest progress in one line, from a second after the start until the end.
 
-    It appears once a call takes noticeably long. A question clears it.
+    A question clears it.
     """
 
     def __init__(self) -> None:
@@ -397,14 +397,14 @@ def _print_result(options: Namespace, result: Any) -> None:
 
 
 def _verdict_line(verdict: dict[str, Any]) -> str:
-    """Return the verdict on the real call in one line; a call that is denied has failed before."""
+    """Format the verdict on the real call as one line. It is never "deny": a denied dry run has failed before."""
     asks = verdict["decision"] == "ask"
     begin = render.paint("would ask first" if asks else "would run without asking", "yellow" if asks else "green")
     spared = "".join(f" --allow '{rule}'" for rule in (verdict["suggestion"] or "").splitlines())
     return f"{begin}: {visible(verdict['reason'] + (f' (not with{spared})' if spared else ''), lines=False)}"
 
 
-# `surehand tools new NAME`: a tool and its test, ready to be changed.
+# `surehand tools new NAME`: templates of a tool and its test.
 
 TOOL: Final = '''\
 """{title}: say here what it is for."""
@@ -458,7 +458,7 @@ async def test_{name}_says_what_is_wrong_with_its_arguments() -> None:
 
 
 def _new(options: Namespace) -> int:
-    """Write the files; never overwrite one."""
+    """Create the tool and its test; existing files are never overwritten."""
     name: str = options.name
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         render.error(f"{name!r} cannot name a Python function", f"Try {_identifier(name)!r}.", code="invalid_args")

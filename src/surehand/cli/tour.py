@@ -1,6 +1,6 @@
-"""`surehand tour` and `surehand demo`: the product working, step by step; and a small folder to try it on.
+"""`surehand tour` and `surehand demo`: a step-by-step demonstration, and a small directory to try commands in.
 
-The tour makes real calls on a scratch workspace. It needs no network and no key, and leaves nothing behind.
+The tour makes real calls in a temporary workspace, without network or API key, and deletes it at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(options: Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="surehand-tour-") as scratch:
         workspace = os.path.join(scratch, "project")
         os.mkdir(workspace)
-        # The tour's state is its own: it must neither see nor touch the user's.
+        # State of its own: the tour must not read or change the user's.
         os.environ["SUREHAND_HOME"] = os.path.join(scratch, "state")
         write_demo(workspace)
         render.line("A tour of Surehand, on a folder made for it: no network, no key, and nothing is left behind.")
@@ -60,7 +60,7 @@ _NEXT = (
 
 
 def _next() -> str:
-    """Return what to try next, as it can be typed here."""
+    """Return the commands to try next, as they can be typed here."""
     program = _program()
     lines = [f"  {program} {words}\n      {about}" for words, about in _NEXT]
     last = "`surehand help concepts` says how it works, in one minute."
@@ -68,7 +68,7 @@ def _next() -> str:
 
 
 def _program() -> str:
-    """Return how to run this command: its name if it is on PATH, else its path."""
+    """Return how to run surehand: its name if it is on PATH, else its path."""
     import shutil
 
     if shutil.which("surehand"):
@@ -78,13 +78,13 @@ def _program() -> str:
         return "python -m surehand"
     try:
         here = os.path.relpath(beside)
-    except OSError:  # the current folder no longer exists
+    except OSError:  # the current directory no longer exists
         return beside
     return beside if here.startswith("..") else here
 
 
 class _Guide:
-    """Numbers the steps, shows each call and its result, and counts what went wrong."""
+    """Numbers the steps, shows each call and its result, and counts failures."""
 
     def __init__(self, app: Surehand) -> None:
         self.app = app
@@ -97,7 +97,7 @@ class _Guide:
         render.line(render.paint(f"{self.number}. {title}", "bold"))
 
     async def call(self, name: str, args: dict[str, Any], *, refused: str | None = None, lines: int = 6) -> ToolResult:
-        """Make a call and show it; `refused` names the error code that is the point of the step."""
+        """Make a call and show it. `refused` is the expected error code; any other outcome counts as a failure."""
         render.line(render.paint(f"   > {name} {json.dumps(args, ensure_ascii=False)}", "cyan"))
         result = await self.app.call(name, args, source="cli")
         self.show(result, lines)
@@ -186,7 +186,7 @@ async def _policy(guide: _Guide) -> None:
 
 
 def _contained(guide: _Guide) -> bool:
-    """Warn where commands cannot be sandboxed: they would ask, and nobody is here to answer."""
+    """Whether commands can be sandboxed. If not, say so: they would need approval, and the tour has no approver."""
     found = abilities()
     if not found.enough:
         render.line(f"\n   (this system has no sandbox: {found.why_not}; commands ask before they run)")

@@ -1,4 +1,4 @@
-"""`surehand undo`, `redo` and `rewind`, `log` and `diff`: take changes back, reapply them, and show them."""
+"""`surehand undo`, `redo`, `rewind`, `log` and `diff`: undo changes, reapply them, and show them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def format_changes(
     nothing: str = "No changes yet.",
     in_part: Container[str] = (),
 ) -> str:
-    """Return changes as a table for people; `in_part` are the partly undone ones."""
+    """Format changes as a table; `in_part` are the ids of the partly undone ones."""
     if not changes:
         return f"{nothing}\n{dropped}" if dropped else nothing
     rows = [
@@ -117,7 +117,7 @@ def _files(workspace: str, change: Change) -> str:
     files = change.to_dict()["files"]
     if not files:
         return visible(change.description, lines=False)
-    if len(files) > _FILES_SHOWN:  # files that are not ignored come first: a test run_log leaves hundreds of caches
+    if len(files) > _FILES_SHOWN:  # files that are not ignored come first: a test run leaves hundreds of caches
         from surehand.search.ignore_files import KeptFiles  # lazy: ignore_files, 17 ms; few changes are so large
 
         is_kept = KeptFiles([workspace])
@@ -195,7 +195,7 @@ def run(options: Namespace) -> int:
 
 
 def reverse(options: Namespace, tool: str, args: dict[str, Any]) -> int:
-    """Call Undo or Redo; typing the command counts as the approval."""
+    """Call Undo or Redo; typing the command is the approval."""
     options.allow = [*options.allow, tool]
     given = {key: value for key, value in args.items() if value is not None}
     result = session.run(_call_undo(options, tool, given))
@@ -211,7 +211,7 @@ async def _call_undo(options: Namespace, tool: str, args: dict[str, Any]) -> Too
 
 
 def show_result(options: Namespace, result: ToolResult) -> None:
-    """Print the result of an undo, a redo or a rewind; the diff of a dry run or a conflict in colours."""
+    """Print the result of an undo, redo or rewind, with the diff of a dry run or a conflict in colours."""
     if render.as_json(options):
         render.line(json.dumps(result.to_dict(), ensure_ascii=False, default=str))
     elif result.error:
@@ -261,7 +261,7 @@ def run_rewind(options: Namespace) -> int:
     if named := options.name or options.session:
         find_session(os.path.join(locations.workspace_state(options.cwd), "sessions"), named)
     options.session = named or _latest(options)
-    options.allow = [*options.allow, "Undo", "Redo"]  # typing the command counts as the approval
+    options.allow = [*options.allow, "Undo", "Redo"]  # typing the command is the approval
     if options.to is None and not options.undo:
         rows = session.run(_list_session_turns(options))
         render.facts(options, rows, lambda: format_turns(options.session, rows))
@@ -275,7 +275,7 @@ def run_rewind(options: Namespace) -> int:
 
 
 def _latest(options: Namespace) -> str:
-    """Return the session of this workspace that was used last and has a turn."""
+    """Return the last used session of this workspace that has a turn."""
     folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
     found = [entry for entry in os.scandir(folder) if entry.name.endswith(".jsonl")] if os.path.isdir(folder) else []
     for entry in sorted(found, key=lambda entry: entry.stat().st_mtime, reverse=True):
@@ -290,14 +290,14 @@ async def _list_session_turns(options: Namespace) -> list[dict[str, Any]]:
 
 
 def list_turns(app: Surehand) -> list[dict[str, Any]]:
-    """Return the turns of a session with what each of them changed, as plain data."""
+    """Return the turns of a session and the paths that each changed, as plain data."""
     turns = app.checkpoints()
     changed = app.rewinder.changes(turns)
     return [each.to_dict() | {"paths": changed[each.turn]} for each in turns]
 
 
 def format_turns(session: str, rows: list[dict[str, Any]], how: str = "") -> str:
-    """Return turns as a table for people, and how to go back to one."""
+    """Format turns as a table, and how to rewind to one."""
     if not rows:
         return f"Session {session} has no turns yet."
     shown = [
@@ -338,7 +338,7 @@ async def _rewind(options: Namespace) -> ToolResult | None:
 
 
 async def rewind_with_preview(app: Surehand, to: str, *, dry_run: bool, asks: bool, **wanted: Any) -> ToolResult | None:
-    """Rewind after the person has seen what that would change; return None when they said no."""
+    """Rewind. With `asks`, show its changes first and ask; None if the person declines."""
     if dry_run or asks:
         shown = await app.rewind(to, dry_run=True, **wanted)
         if dry_run or not shown.ok:
