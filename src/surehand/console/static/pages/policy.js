@@ -74,12 +74,18 @@ export function mount(root) {
   return () => clearTimeout(timer);
 }
 
+/** What an effect is about: a path, an address, a command, a server's tool, an agent, or why it is unknown. */
+function subject(effect) {
+  if (effect.kind === "remote") return `${effect.tool} of ${effect.server}`;
+  return effect.path ?? effect.url ?? effect.host ?? effect.words?.join(" ") ?? effect.profile ?? effect.reason ?? "";
+}
+
 function explain(answer) {
   return [
     el("p", {}, verdictChip(answer.decision), " ", prose(answer.reason)),
     table(["Verdict", "Command"], (answer.commands ?? []).map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, line(each.words.join(" "), 300))))),
     answer.effects?.length > 0 && el("details", { open: answer.effects.some((each) => each.verdict === "deny") }, el("summary", {}, `${answer.effects.length} ${answer.effects.length === 1 ? "effect" : "effects"}`),
-      table(["Verdict", "Effect", "Why"], answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(each.path ?? each.host ?? (each.words ?? []).join(" "), 300)), el("td.muted", {}, prose(each.why ?? "")))))),
+      table(["Verdict", "Effect", "Why"], answer.effects.map((each) => el("tr", {}, el("td", {}, verdictChip(each.verdict)), el("td.mono", {}, each.kind, " ", line(subject(each), 300)), el("td.muted", {}, prose(each.why ?? "")))))),
     answer.rules?.length > 0 && el("p.hint", {}, "Rules: ", answer.rules.map((each) => [el("span.mono", {}, shown(`${each.verdict} ${each.rule}`)), each.source ? ` (${each.source}) ` : " "])),
     answer.suggestion && el("p.hint", {}, "This rule would save the question: ", el("span.mono", {}, shown(`allow ${answer.suggestion}`))),
     answer.hint && el("p.hint", {}, shown(answer.hint)),
