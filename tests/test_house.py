@@ -16,7 +16,7 @@ PUBLIC_PARTICIPLES = 0
 PARTICIPLES = 0
 BANNED_NAMES = 0
 IMPORTS_INSIDE_FUNCTIONS = 136
-MODULES = 317  # goal: 265 and the 34 of later packages
+MODULE_CAP = 317  # goal: 265 and the 34 of later packages
 FOLDABLE_MODULES = 0
 UNNAMED_DOCSTRINGS = 0
 LONG_MODULES: dict[str, int] = {}
@@ -31,7 +31,7 @@ def test_no_module_is_longer_than_600_lines() -> None:
 
 def test_a_new_file_is_a_new_idea() -> None:
     """What belongs to an idea that has a file goes there; this many there are, and fewer is better."""
-    assert len(house.files()) <= MODULES
+    assert len(house.files()) <= MODULE_CAP
 
 
 def test_no_more_functions_are_named_by_a_bare_participle() -> None:

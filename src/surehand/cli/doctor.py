@@ -273,7 +273,7 @@ def sandbox(options: Namespace) -> Section:
 
 
 def _check_missing(mode: str, abilities: Abilities) -> Check:
-    unrecorded = "" if abilities.seccomp else "; what they change is not recorded, so that it cannot be undone"
+    unrecorded = "" if abilities.records_changes else "; what they change is not recorded, so that it cannot be undone"
     if mode == "off":
         return Check("sandbox", True, f"switched off in the settings: commands run as you{unrecorded}")
     hint = "Commands are refused." if mode == "required" else f"Commands ask first and run as you{unrecorded}."

@@ -129,7 +129,7 @@ def revert_leftovers(
     """
     absent = (path for path in profile.forbidden if path not in before)
     made = trespasses(path for path in absent if log is None or not inside(path, profile.roots))
-    if not profile.contained or (log is None and protocol.abilities().seccomp):
+    if not profile.contained or (log is None and protocol.abilities().records_changes):
         return tuple(made)  # not contained, or read-only
     shells = session.keep(SHELLS)
     if log is None:

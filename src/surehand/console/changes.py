@@ -113,7 +113,7 @@ def _preview(result: ToolResult) -> dict[str, Any]:
 
 
 async def prune(console: Console, request: ApiRequest) -> Any:
-    """Prune the oldest changes until the history has at most `keep_bytes`."""
+    """Prune the oldest changes if the history has more than `keep_bytes`, until a tenth of that is free."""
     keep_bytes = request.number("keep_bytes", 0, 2**50)
 
     def drop(workspace: Workspace, history: History) -> dict[str, Any]:

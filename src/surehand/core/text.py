@@ -14,7 +14,7 @@ MATCH_CHARACTERS: Final = 500
 """A matching line; a longer one is reduced to the text around the match."""
 STDOUT_LIMIT: Final = 200 * 1024
 STDERR_LIMIT: Final = 56 * 1024
-"""Bytes of a command's two streams; together the 256 KiB of a result."""
+"""Bytes of a command's two streams; together they bound a result of Bash at 256 KiB."""
 HEAD_SHARE: Final = 0.8
 """Share of a truncated output that is its beginning, unless the command reports at its end."""
 NOTEBOOK_OUTPUT_CHARACTERS: Final = 10_000

@@ -1,7 +1,8 @@
 """Metrics for others to read: JSON with stable camelCase keys, and Prometheus text.
 
-A new format is a function beside `to_prometheus` and an option of `cli/stats.py`. An exporter that pushes is a module
-like `otel.py`: made in `wiring.py`, called in `app.py`, obeying `[tools.NAME.monitoring]`, with an extra of its own.
+A new format is a function beside `to_prometheus` and an option of `cli/stats.py`. An exporter that pushes is a
+listener of the bus: made in `wiring.py`, added in `app.py`, obeying `[tools.NAME.monitoring]`; an extra if it needs a
+package. (`otel.py` takes the executor's one slot for tracing.)
 """
 
 from __future__ import annotations

@@ -82,6 +82,11 @@ class Abilities:
     """The name of another mechanism that confines writes and blocks the network."""
 
     @property
+    def records_changes(self) -> bool:
+        """Whether what commands change is recorded, so that it can be undone (on Linux by seccomp)."""
+        return self.seccomp
+
+    @property
     def enough(self) -> bool:
         """Whether writes can be confined and the network blocked, the minimum for a sandbox."""
         return self.private_view or (self.landlock > 0 and self.seccomp) or bool(self.other_mechanism)

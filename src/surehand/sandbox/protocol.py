@@ -8,12 +8,12 @@
 There are two: `linux` enforces a profile and records what a command changes; `none` starts a process and kills its
 group, on every system that has a shell. A third needs three classes (`Sandbox`, `Runner`, `Run`; `CommandRun` has what
 all runs share) and a line in `choose`. It adds its error messages to `denials.py`, its system's folders to
-`profile.py`, and states what it can do in `Abilities`, of which Surehand takes
+`profile.py`, and states what it can do in `Abilities`, which Surehand reads as follows:
 
-- `private_view` to mean: secrets are hidden, read-only paths stay so, a dry run may take the workspace's place,
-- `seccomp` to mean: what a command changes is recorded (else the runner's `records` is False),
-- `other_mechanism` to mean: this mechanism confines writes and blocks the network,
-- `overlay` to mean: a dry run needs no copy.
+- `private_view`: secrets can be hidden, paths made read-only, and a dry run mounted in the workspace's place;
+- `records_changes`: what a command changes is recorded (else the runner's `records` is False);
+- `other_mechanism`: the name of the mechanism that confines writes and blocks the network;
+- `overlay`: a dry run needs no copy.
 
 `keeps_shell` is False unless a shell can stay open between calls, as with `linux`. A runner that contains commands
 takes `descriptors` (MCP servers and process tools use them) and ignores a `change_log` it cannot write; one that

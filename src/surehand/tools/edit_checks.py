@@ -267,8 +267,8 @@ def found_once(write: FileWrite) -> Problem | None:
 def _found_in(write: FileWrite, data: Bytes) -> Problem | None:
     """Find the splices of all edits in `data`."""
     if len(write.edits) > 1:
-        return _several(write, data)
-    problem, write.splices = _one(write, data, write.edits[0], 0)
+        return _find_edits_in_turn(write, data)
+    problem, write.splices = _find_edit(write, data, write.edits[0], 0)
     return problem
 
 
@@ -289,12 +289,13 @@ def _merge_edit(write: FileWrite, base: bytes) -> Problem | None:
     return _unreadable(write)
 
 
-def _several(write: FileWrite, data: Bytes) -> Problem | None:
+def _find_edits_in_turn(write: FileWrite, data: Bytes) -> Problem | None:
+    """Find the edits of MultiEdit one after the other, each in what the ones before it make."""
     from surehand.files.merge import fold_rounds  # lazy: merge, 4 ms
 
     current, rounds = data, list[list[Splice]]()
     for index, edit in enumerate(write.edits):
-        problem, splices = _one(write, current, edit, index)
+        problem, splices = _find_edit(write, current, edit, index)
         if problem is not None:
             return replace(problem, message=f"Edit {index + 1} of {len(write.edits)}: {problem.message}")
         rounds.append(splices)
@@ -319,7 +320,7 @@ def _apply(data: Bytes, splices: list[Splice]) -> Bytes:
     return b"".join(splice_bytes(data, splices))
 
 
-def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
+def _find_edit(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Problem | None, list[Splice]]:
     if edit.old == "":
         return _encode_edits(data, [Span(len(data), len(data))], edit, write.encoding, index)
     if (splice := _find_plainly(data, edit, write.encoding)) is not None:
@@ -332,7 +333,7 @@ def _one(write: FileWrite, data: Bytes, edit: Replace, index: int) -> tuple[Prob
         except UnicodeEncodeError:
             continue  # the encoding lacks a character of the text
         if len(spans) > 1 and not edit.all:
-            return _many(data, spans, encoding, index), []
+            return _refuse_ambiguous(data, spans, encoding, index), []
         if spans and (refused is None or encoding.codec in _WESTERN):
             problem, splices = _encode_edits(data, spans, edit, encoding, index)
             if not place:  # also if the guessed encoding lacks a character: another may have it
@@ -444,7 +445,8 @@ def cannot_hold(text: str, problem: UnicodeEncodeError, encoding: Encoding, deta
     return Problem(5, message, hint, {**details, "reason": "encoding"}, layer=6)
 
 
-def _many(data: Bytes, spans: list[Span], encoding: Encoding, index: int) -> Problem:
+def _refuse_ambiguous(data: Bytes, spans: list[Span], encoding: Encoding, index: int) -> Problem:
+    """Return the refusal of an old_string that occurs several times, with the lines."""
     lines, position, line = list[int](), 0, 1
     for span in spans[:50]:
         line += line_at(data, span.start, encoding, since=position) - 1

@@ -160,7 +160,7 @@ def _wide_tabs(line: str) -> str:
     return line.expandtabs(8)
 
 
-def _unlike(line: str) -> str:
+def _unify_look_alikes(line: str) -> str:
     return line.translate(_LOOK_ALIKES)
 
 
@@ -179,14 +179,18 @@ def _squeeze_spaces(line: str) -> str:
 
 
 def _forgiving(line: str) -> str:
-    return _squeeze_spaces(_unlike(line)).casefold()
+    return _squeeze_spaces(_unify_look_alikes(line)).casefold()
 
 
 _REWRITES: Final[tuple[tuple[str, str, _Rewrite], ...]] = (
     ("trailing_blanks", "It differs in blanks at the end of lines.", str.rstrip),
     ("tabs", "It differs in tabs and spaces.", _tabs),
     ("tabs", "It differs in tabs and spaces.", _wide_tabs),
-    ("look_alikes", "It differs in characters that look alike (quotes, dashes, odd blanks, invisible ones).", _unlike),
+    (
+        "look_alikes",
+        "It differs in characters that look alike (quotes, dashes, odd blanks, invisible ones).",
+        _unify_look_alikes,
+    ),
     ("look_alikes", "It differs in how accented characters are composed (Unicode NFC and NFD).", _compose_characters),
     ("quotes", "It differs in its quotes (' and \").", _strip_quotes),
     ("indentation", "It differs in indentation (blanks at the beginning of lines).", str.strip),
@@ -249,7 +253,7 @@ def _detail(difference: str, line: str, wanted: str) -> str:
         only_here, only_wanted = (set(line) - set(wanted), set(wanted) - set(line))
         for ours in sorted(only_wanted, key=wanted.index):
             for theirs in sorted(only_here, key=line.index):
-                if _unlike(theirs) == _unlike(ours):
+                if _unify_look_alikes(theirs) == _unify_look_alikes(ours):
                     return f" The file has U+{ord(theirs):04X} where old_string has U+{ord(ours):04X}."
     return ""
 

@@ -90,7 +90,7 @@ class Connection:
         return self.server.name
 
     @property
-    def _over_url(self) -> bool:
+    def _over_http(self) -> bool:
         return bool(self.server.settings.url)
 
     async def ready(self) -> None:
@@ -157,7 +157,7 @@ class Connection:
             message = f"the MCP server {self.name} answered {tool} with what cannot be read: {_plain(problem)}"
             return ToolFailure(message, hint="This is a fault of the server; its other calls continue.")
         lost_codes = {types.CONNECTION_CLOSED}
-        if self._over_url:  # there, nothing else shows that the session has ended or the server is gone
+        if self._over_http:  # there, nothing else shows that the session has ended or the server is gone
             lost_codes |= {types.INVALID_REQUEST, types.INTERNAL_ERROR}
         if code in lost_codes or self.state != "ready":
             if current and self.state == "ready":
@@ -203,7 +203,7 @@ class Connection:
         """Connect, report the tools, and return or raise when the connection is lost."""
         self._lost.clear()
         self._transport = None
-        await asyncio.to_thread(_load_sdk, "login" if self._over_url else "stdio")
+        await asyncio.to_thread(_load_sdk, "login" if self._over_http else "stdio")
         patience_s = min(self.server.settings.timeout, CONNECT_S) if self._login() is None else LOGIN_S
         async with self._open_transport() as (client, ended, why):
             try:
@@ -213,10 +213,10 @@ class Connection:
                     client.session.validate_tool_result = _skip_validation
                     tools = await self._list_tools(client)
             except TimeoutError:
-                refusal = why() if self._over_url else ""
+                refusal = why() if self._over_http else ""
                 raise self._fail(refusal or f"it did not introduce itself within {patience_s:g} s") from None
             except Exception as problem:
-                refusal = why() if self._over_url else ""
+                refusal = why() if self._over_http else ""
                 more = f" ({why()})" if ended.is_set() else ""
                 raise self._fail(refusal or f"the connection failed: {_describe(problem)}{more}") from problem
             try:
@@ -323,8 +323,9 @@ class Connection:
     @asynccontextmanager
     async def _open_transport(self) -> AsyncGenerator[tuple[Any, asyncio.Event, Callable[[], str]]]:
         """Start the server or open its URL; yield a client to enter, the event of its end, and the reason for that."""
-        # A new transport also needs: `_over_url` above, `McpServerSettings` of `core/settings.py`, `_KNOWN_KEYS` of
-        # `config.py` (else its keys of .mcp.json are dropped; a new kind of address is part of `fingerprint`),
+        # A new transport also needs: `_over_http` and `_load_sdk` in this file, `McpServerSettings` of
+        # `core/settings.py`, in `config.py` `_KNOWN_KEYS` and the types of `read_file` (else its keys of .mcp.json are
+        # dropped), `address_problem` and `fingerprint` (a change of its address must ask for trust again),
         # `cli/mcp.py`, the servers that editors and SDKs pass on (`acp/convert.py`, `mcp_capabilities` of
         # `acp/agent.py`, `integrations/claude_sdk.py`), docs/mcp.md and docs/editors.md.
         own, fill = self.server.settings, _filler()
