@@ -35,7 +35,7 @@ class GrepArgs(Args):
     """The pattern, where to search, and how to show the result."""
 
     # A new option also needs one of these, by what it affects: `Pattern.options` in search/ripgrep.py (`literal` must
-    # be empty if the option lets files match that do not contain the text), `line_options` in search/search.py (the lines
+    # be empty if the option lets files match that do not contain the text), `line_options` in search/search.py (lines
     # shown), search/globs.py (files by name or type), the `Walk` below (ignored files). It is described in
     # prompts/grep.md; `_RARE_ARGS` of mcp/server/calls.py leaves a rare one out of the lean MCP listing.
 
