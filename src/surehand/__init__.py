@@ -1,11 +1,11 @@
-"""Surehand: tools for AI agents, and the one door every call of them goes through.
+"""Surehand: tools for AI agents, and the runtime that every call of them goes through.
 
-Importing this package does nothing and costs little: names are loaded when they are first used.
+Importing this package is cheap and has no side effects: names are loaded on first use.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing `typing` for this constant would cost more than all the rest of this file
+TYPE_CHECKING = False  # importing `typing` for this constant would cost more than the rest of this file
 if TYPE_CHECKING:
     from typing import Any
 

@@ -1,4 +1,4 @@
-"""`python -m surehand` runs this `__main__`, which is `surehand`."""
+"""`__main__` of the package: `python -m surehand` runs the `surehand` command."""
 
 from surehand.cli.main import main
 

@@ -58,11 +58,11 @@ class Surehand:
         async with Surehand("path/to/project") as app:
             result = await app.call("Read", {"file_path": "README.md"})
 
-    `approver` answers questions (a function will do: it gets the question, and returns yes, no or an `Answer`);
-    without one, what needs permission is refused. `allow` holds further allow rules,
-    `session` names a session that continues in later processes, `tool_allow` narrows which tools exist at all,
-    `record` names a file that every call is written to, for replay, `mcp_servers` adds to the servers of the settings,
-    `audit_dir` is where the audit is kept, if not beside the rest of the workspace's state.
+    `approver` answers questions; it may be a function that takes the question and returns a bool or an `Answer`.
+    Without one, calls that need permission are refused. `allow` adds allow rules, `session` names a session that
+    continues in later processes, `tool_allow` limits which tools exist, `record` names a file that every call is
+    written to, for replay, `mcp_servers` adds to the servers of the settings, and `audit_dir` is where the audit is
+    kept (default: with the rest of the workspace's state).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Surehand:
         wiring.check_lists(tools=tools, allow=allow, tool_allow=tool_allow)
         root = wiring.check_workspace(workspace, session)
         self.allow = tuple(allow)
-        """The allow rules this application was given beside its settings."""
+        """Allow rules passed as arguments, in addition to those of the settings."""
         self.trusted = is_trusted(root)
         flags = config.flags(mode=mode, timeout=timeout)
         self._load_settings = lambda: wiring.load_settings(root, settings, flags, trusted=self.trusted)
@@ -110,17 +110,17 @@ class Surehand:
         self.tuner: Tuner | None = None
         self._stack = AsyncExitStack()
         self.journal: Journal | None = None
-        """The journal of a session with a name; None where nothing of it is kept."""
+        """The journal of a named session; None if the session has no name or keeps no state."""
         self._add_listeners(session, state_dir, record, audit_dir)
         if plugins:
             self._load_plugins()
         self.warnings += wiring.warn_of_misnamed_rules(self.policy, self.registry)
         self.warnings += wiring.warn_of_misnamed_tools(self.settings, tool_allow, self.registry)
 
-    @classmethod  # pyright: ignore[reportArgumentType]  # the class as the function it is has its arguments' types
+    @classmethod  # pyright: ignore[reportArgumentType]  # `cls` as a callable keeps the types of its arguments
     def sync(cls: Callable[P, Surehand], *args: P.args, **options: P.kwargs) -> SyncSurehand:
-        """Open the application for plain code, with the same arguments: `with Surehand.sync(".") as app: ...`."""
-        from surehand.sync import SyncSurehand  # lazy: sync, 3 ms; a thread with a loop, for whoever has none
+        """Open the application for synchronous code, with the same arguments: `with Surehand.sync(".") as app: ...`."""
+        from surehand.sync import SyncSurehand  # lazy: sync, 3 ms; only for synchronous code
 
         return SyncSurehand(lambda: cls(*args, **options))
 
@@ -180,7 +180,7 @@ class Surehand:
     def _add_listeners(
         self, session: str | None, state_dir: str | None, record: str | None, audit_dir: str | None
     ) -> None:
-        """Put round the calls what the settings and the arguments ask for: journal, metrics, audit, traces, hooks."""
+        """Attach the listeners that settings and arguments ask for: journal, metrics, recording, audit, tracing..."""
         listeners = wiring.Listeners(self.bus, self.session, self._stack)
         if session and state_dir:
             self.journal = listeners.keep_journal(os.path.join(state_dir, "sessions", f"{session}.jsonl"))
@@ -202,7 +202,7 @@ class Surehand:
         return [info.name for info in self.registry.infos() if info.level >= level]
 
     def _load_plugins(self) -> None:
-        """Load tools of installed packages, and the workspace's own once the user trusts it."""
+        """Load the tools of installed packages, those made with ToolCreate, and a trusted workspace's own."""
         self.loader.load_entry_points()
         if self.session.state_dir is not None and os.path.isdir(os.path.join(self.session.state_dir, "made_tools")):
             from surehand.tools.made_tools import register_kept  # lazy: made_tools, 6 ms; only where some were made
@@ -227,7 +227,7 @@ class Surehand:
             self.session.emit("note", message=f"tools were not loaded: {loaded.problem}", **loaded.to_dict())
 
     async def watch_tools(self) -> None:
-        """Keep the workspace's own tools up to date until cancelled; changed files count once they are trusted."""
+        """Reload the workspace's own tools when their files change, until cancelled; only trusted files are loaded."""
         workspace = self.session.workspace
 
         def is_allowed() -> bool:
@@ -254,11 +254,11 @@ class Surehand:
         return Servers(configured, self.registry, self.session)
 
     async def connect_servers(self, *, patience_s: float | None = None) -> dict[str, str]:
-        """Connect to every MCP server at once; return why those that failed, or were silent for so long, did."""
+        """Connect to all MCP servers concurrently; return the problems by name, timeouts of `patience_s` included."""
         return await self.servers.connect_all(patience_s=patience_s)
 
     async def _seek(self, name: str) -> None:
-        """Connect to the server in a tool's name (`mcp__server__tool`, `server:tool`)."""
+        """Connect to the server that a tool's name contains (`mcp__server__tool`, `server:tool`)."""
         if name.startswith("mcp__") or ":" in name:
             await self.servers.seek(name)
 
@@ -285,15 +285,15 @@ class Surehand:
 
     @cached_property
     def events(self) -> Sinks:
-        """Functions of your own that get every event: `app.events.add(print)`."""
+        """Your own functions that receive every event: `app.events.add(print)`."""
         sinks = Sinks(self.bus)
         self._stack.push_async_callback(sinks.close)
         return sinks
 
     def reload_settings(self) -> None:
-        """Judge by the rules that the settings hold now, and offer the tools they switch on, from the next call on.
+        """Reload the permission rules and the tools' switches from the settings; they hold from the next call on.
 
-        Everything else of the settings stays as it was when the application began.
+        All other settings stay as they were when the application was created.
         """
         settings, _ = self._load_settings()
         self.settings = wiring.with_switches(self.settings.replace_values(permissions=settings.permissions), settings)
@@ -302,7 +302,7 @@ class Surehand:
         self.policy = self.executor.policy = self.executor.permissions.policy = policy
         policy.bind(self.session)
 
-    if not TYPE_CHECKING:  # a type checker says it by itself
+    if not TYPE_CHECKING:  # type checkers report the missing `with` support themselves
 
         def __enter__(self) -> NoReturn:
             raise TypeError("open Surehand with `async with`; in plain code, use `with Surehand.sync(...) as app`")
@@ -325,9 +325,9 @@ class Surehand:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the calls under way, then end everything this application started; a call after that is refused."""
-        await self.executor.underway.close()  # whoever closes from inside a call is stopped here, with that call
-        async with AsyncExitStack() as ending:  # the last named ends first, and what fails to end keeps no other open
+        """Cancel the running calls, then close everything this application started; later calls are refused."""
+        await self.executor.underway.close()  # a close from inside a call is cancelled here, with that call
+        async with AsyncExitStack() as ending:  # closed in reverse order; if one fails, the rest is still closed
             ending.callback(self.bus.close)
             ending.push_async_callback(self._stack.aclose)
             ending.push_async_callback(self._close_tools)
@@ -341,7 +341,7 @@ class Surehand:
 
     @property
     def approver(self) -> Approver:
-        """Who answers questions; whoever needs the settings first to know may set it after opening."""
+        """Who answers questions. May be set after opening, for approvers that depend on the settings."""
         return self.executor.permissions.approver
 
     @approver.setter
@@ -362,10 +362,10 @@ class Surehand:
         id: str | None = None,
         shown_first: bool = False,
     ) -> ToolResult:
-        """Make one call and return what it came to; failures are results, not exceptions.
+        """Make one call and return its result; failures are results, not exceptions.
 
-        With `shown_first` a dry run is made and the approver asked with what that showed, also where a rule
-        allows it; a yes makes exactly that real. Without an approver the rules decide.
+        With `shown_first` the call is first made as a dry run, and the approver is asked with its outcome even if a
+        rule allows the call; a yes applies exactly that. Without an approver the rules decide.
         """
         wiring.check_arguments(name, args)
         call = ToolCall(name, args or {}, source=source) if id is None else ToolCall(name, args or {}, id, source)
@@ -392,11 +392,12 @@ class Surehand:
         force: bool = False,
         dry_run: bool = False,
     ) -> ToolResult:
-        """Take back changes of files, by default this session's last one; judged like any call (`allow=["Undo"]`).
+        """Undo changes of files, by default this session's last one; judged like any call (`allow=["Undo"]`).
 
-        One of a change, the `last` few, a `turn` ("last" or an id), all `since` a time ("10 min") or after a change
-        (`to`) says how much; `session`, `file`, `all` (ignored files too) and `all_sessions` say of what. `merge` keeps
-        what somebody changed in other lines since. `dry_run` shows what would happen, and whose changes they are.
+        How much: one change (`change_id`), the `last` few, a `turn` ("last" or an id), everything `since` a time
+        ("10 min"), or everything after a change (`to`). Of what: `session`, `file`, `all` (ignored files too) and
+        `all_sessions`. `merge` keeps what others have changed in other lines since; `force` undoes a file although
+        others have changed it. `dry_run` shows what would happen, and whose changes they are.
         """
         turns = None if turn is None else [turn]
         given = {"change_id": change_id, "last": last, "turns": turns, "since": since, "to": to}
@@ -413,7 +414,7 @@ class Surehand:
         force: bool = False,
         dry_run: bool = False,
     ) -> ToolResult:
-        """Bring back what this session's latest undo took away, or the undo named; judged like any call."""
+        """Reapply what this session's latest undo took back, or the undo named; judged like any call."""
         given = {"change_id": change_id, "all_sessions": all_sessions, "merge": merge, "force": force}
         return await self._history_call("Redo", given, dry_run=dry_run)
 
@@ -434,9 +435,9 @@ class Surehand:
         return await self.dry_run(tool, args) if dry_run else await self.call(tool, args)
 
     async def apply_patch(self, patch: str, *, description: str = "", dry_run: bool = False) -> ToolResult:
-        """Apply a patch in git's format, whole or not at all; judged like any call, and undone like any edit.
+        """Apply a patch in git's format, all or nothing; judged like any call, and undone like any edit.
 
-        A path that does not hold what the patch was made from is a conflict, and nothing is changed then.
+        If a file's content is not what the patch was made from, that is a conflict and nothing is changed.
         """
         call = ToolCall("ApplyPatch", {"patch": patch, "description": description})
         run = self.executor.dry_run if dry_run else self.executor.run
@@ -444,8 +445,8 @@ class Surehand:
 
     @cached_property
     def _own_selection(self) -> Selection:
-        """The tools that only the application calls; no model is shown them."""
-        from surehand.tools.apply_patch import TOOL  # lazy: apply_patch, 95 ms; only for a patch from elsewhere
+        """Tools that only the application calls; no model sees them."""
+        from surehand.tools.apply_patch import TOOL  # lazy: apply_patch, 95 ms; few sessions apply patches
 
         registry = Registry(self.bus.emit, self.bus.hears)
         registry.register(TOOL)
@@ -467,8 +468,9 @@ class Surehand:
     ) -> ToolResult:
         """Bring files and transcript back to just before a turn (its number or id); judged like every call.
 
-        A file that somebody changed since is refused with the difference, unless forced. With `branch` this session
-        keeps its transcript and a session of that name goes on from the turn; with `dry_run` nothing is changed.
+        A file that somebody else has changed since is refused with the difference, unless `force` is set. With
+        `branch` this session keeps its transcript, and a new session of that name continues from the turn; with
+        `dry_run` nothing is changed.
         """
         return await self.rewinder.rewind(
             to, files=files, transcript=transcript, force=force, branch=branch, dry_run=dry_run
@@ -488,8 +490,8 @@ class Surehand:
         on_text: Callable[[str], None] | None = None,
         on_thought: Callable[[str], None] | None = None,
     ) -> Loop:
-        """Return the agent loop over this application's session, going on where its journal ends."""
-        from surehand.agent.loop import Loop  # lazy: loop, 80 ms; only where a model speaks
+        """Return the agent loop of this session, which continues where the journal ends."""
+        from surehand.agent.loop import Loop  # lazy: loop, 80 ms; only if a model is used
         from surehand.agent.prompt import find_instructions, system_prompt  # lazy: prompt, 8 ms
 
         if system is None:
@@ -523,24 +525,24 @@ class Surehand:
         with_tools: bool = True,
         on_text: Callable[[str], None] | None = None,
     ) -> Outcome:
-        """Ask a model, which may use the tools, and return what came of it; the next question goes on from there.
+        """Ask a model, which may use the tools, and return the outcome; the next question continues the conversation.
 
-        `model` is one, a name, or none for what is configured. With `output`, a JSON Schema or a pydantic model, the
-        answer is data of that shape in `Outcome.value`, validated, and asked for again a few times where it does not
-        fit; `stop` is `invalid_output` if it never did. Raises ModelError.
+        `model` is a model, a model's name, or None for the configured one. With `output`, a JSON Schema or a pydantic
+        model, the answer is data of that shape in `Outcome.value`: validated, and requested again a few times if it
+        does not fit; `stop` is `invalid_output` if it never does. Raises ModelError.
         """
         return await wiring.ask_model(self, prompt, model, output, limits, with_tools=with_tools, on_text=on_text)
 
     @property
     def rewinder(self) -> SessionRewinder:
-        """Who brings this session back to earlier turns, made on first use."""
-        from surehand.agent.rewind import SessionRewinder  # lazy: rewind, 60 ms; only where a model speaks
+        """Rewinds this session to earlier turns; created on first use."""
+        from surehand.agent.rewind import SessionRewinder  # lazy: rewind, 60 ms; only if a model is used
         from surehand.tools.tasks import BOARD  # lazy: tasks, 9 ms
 
         if isinstance(self.session.rewinder, SessionRewinder):
             return self.session.rewinder
         journal = self.journal
-        if journal is None:  # nothing is kept on disk: the turns are remembered for as long as the session lives
+        if journal is None:  # no journal on disk: the turns are kept in memory while the session lives
             journal = MemoryJournal(self.session.id)
             self.bus.subscribe(journal)
         made = SessionRewinder(self.session, call=self.call, dry_run=self.dry_run, journal=journal, board=BOARD)
@@ -561,13 +563,13 @@ class Surehand:
         keep_workspaces: bool = False,
         runner: Runner | None = None,
     ) -> AsyncGenerator[TaskResult]:
-        """Run tasks (prompts, or what a line of `surehand batch` holds), so many at once, and yield their results.
+        """Run tasks (prompts, or task lines as for `surehand batch`), `parallel` at a time, and yield their results.
 
-        Each runs in a workspace of its own, with these settings and tools, and with nobody to ask without an
-        `approver`. With `out` results are written to a file, which `resume` goes on with after a crash. A `runner` of
-        `surehand.batch.work` has tasks run on a cluster.
+        Each task runs in a workspace of its own, with these settings and tools; without an `approver` nobody answers
+        its questions. With `out` the results are also written to a file, which `resume` continues after a crash. A
+        `runner` of `surehand.batch.work` runs the tasks on a cluster.
         """
-        from surehand.batch.batch import run_batch  # lazy: batch, 120 ms; only this door opens it
+        from surehand.batch.batch import run_batch  # lazy: batch, 120 ms; only used here
 
         answers = approver_of(approver) if approver else None
         return run_batch(
@@ -585,7 +587,7 @@ class Surehand:
         )
 
     async def run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Make many calls, safe ones together, and return their results in the order of the calls."""
+        """Make many calls, concurrently where that is safe, and return their results in the order of the calls."""
         from surehand.engine.orchestrator import run_list  # lazy: orchestrator, 13 ms
 
         return await run_list(calls, self.executor, self.session, self.selection)

@@ -1,7 +1,7 @@
-"""The catalog of built-in tools: one explicit list, and the description of each without importing any.
+"""The catalog of built-in tools: the list of their modules, and their definitions without importing any.
 
-`catalog.json` beside this file holds name, text, flags and schema of every built-in tool, written from the tools
-themselves by `make docs` and held to them by a test. Listing tools costs one file; calling one imports one.
+`catalog.json` beside this file holds the name, description, flags and schema of every built-in tool. `make docs`
+generates it from the tools, and a test keeps it current. Listing the tools reads one file; calling one imports it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MODULES: Final[tuple[str, ...]] = (
     "surehand.tools.basics",
     "surehand.tools.calculator",
 )
-"""Where the built-in tools are written, in the order they are listed."""
+"""The modules of the built-in tools, in the order they are listed."""
 
 FILE: Final = os.path.join(os.path.dirname(__file__), "catalog.json")
 
 
 def build_rows() -> list[dict[str, Any]]:
-    """Return the catalogue as it should be, from the tools themselves."""
+    """Build the catalog's rows from the tools themselves, for `make docs`."""
     rows: list[dict[str, Any]] = []
     for module in MODULES:
         for tool in importlib.import_module(module).TOOLS:
@@ -48,19 +48,19 @@ def build_rows() -> list[dict[str, Any]]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return the catalogue as it is kept."""
+    """Load the catalog's rows from `catalog.json`."""
     with open(FILE, encoding="utf-8") as file:
         return json.load(file)
 
 
 def register_builtin(registry: Registry) -> None:
-    """Register every built-in tool, to be loaded when it is first called."""
+    """Register every built-in tool; each is imported when it is first called."""
     for row in rows():
         registry.register_lazy(ToolInfo.from_dict(row), _loader(row["from"], row["name"]))
 
 
 def builtin_tool(name: str) -> Tool | None:
-    """Return a built-in tool by name or alias, without an application around it."""
+    """Return a built-in tool by name or alias, without an application."""
     for row in rows():
         if name == row["name"] or name in row["aliases"]:
             return _loader(row["from"], row["name"])()

@@ -1,8 +1,9 @@
-"""Configuration: settings laid over each other, defaults < user file < project file < environment < flags.
+"""Configuration: settings merged from defaults < user file < project file < environment < flags.
 
-Every value knows where it came from (`surehand config show`). A wrong key or value names its source, its line and
-the nearest right one. A project's own file counts once the folder is trusted, and then narrows only: it cannot
-allow, open hosts, loosen the sandbox or send a key somewhere else. The user's file is edited one value at a time.
+The source of every value is recorded (`surehand config show`). The error for a wrong key or value names its source,
+its line and the nearest valid one. A project's own file takes effect once the folder is trusted (its deny and ask
+rules at once), but it cannot allow anything, open hosts, loosen the sandbox or send a key somewhere else. The user's
+file is edited one value at a time.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from surehand.state.files import mode_of, write_private
 PROJECT_FILE: Final = "surehand.toml"
 _NOT_SETTINGS: Final = frozenset({"SUREHAND_HOME"})
 _NAMED: Final = ("TOOLS", "MCP_SERVERS", "EXTENSIONS")
-"""Tables whose keys are names that somebody else gave."""
+"""Tables whose keys are names of tools, servers and extensions: their case is kept."""
 
 Path = tuple[str, ...]
 
-# What a project's own file may never say, and why. A prefix covers everything below it.
+# Settings that a project's own file can never set, and why. A prefix covers everything below it.
 _NOT_FOR_PROJECTS: Final[Mapping[Path, str]] = {
     ("permissions", "allow"): "a project cannot allow itself anything",
     ("permissions", "mode"): "the mode is the user's choice",
@@ -58,7 +59,7 @@ class Origin:
 
 
 class Loaded:
-    """The settings, where each set value came from, and what was left out."""
+    """The settings, where each set value came from, and warnings of what was ignored."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -67,7 +68,7 @@ class Loaded:
 
 
 class _Source:
-    """What one file, or the environment, sets: the values by path, and where any path in it stands."""
+    """The values that one file, or the environment, sets, by path; `where` returns the origin of a path."""
 
     def __init__(self, values: Mapping[Path, Any], where: Callable[[Path], Origin]) -> None:
         self.values = values
@@ -75,7 +76,7 @@ class _Source:
 
 
 def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bool = False) -> Loaded:
-    """Return the settings that hold in a workspace."""
+    """Load the settings of a workspace."""
     loaded = Loaded(Settings())
     sources = [
         _file(locations.user_settings()),
@@ -91,7 +92,7 @@ def load(workspace: str, *, flags: Mapping[Path, Any] | None = None, trusted: bo
 
 
 def _merge_sources(sources: Sequence[_Source]) -> Settings:
-    """Return the settings that sources set, later ones over earlier ones."""
+    """Merge the settings of sources; later sources override earlier ones."""
     try:
         return _parse_settings(sources)
     except SettingsError as problem:
@@ -120,19 +121,19 @@ def _complaints(source: _Source) -> Iterator[str]:
 
 
 def check_values(values: Mapping[Path, Any], where: Callable[[Path], str]) -> None:
-    """Raise SettingsError that says what of these values, by path, makes no sense; `where` says where one stands."""
+    """Raise SettingsError if any of these values, by path, is invalid; `where` returns the source of a path."""
     _merge_sources([_Source(values, lambda path: Origin(where(path)))])
 
 
 def with_flags(settings: Settings, flags: Mapping[Path, Any]) -> Settings:
-    """Lay what the command line (or a caller) sets over settings."""
+    """Return settings with the values of the command line (or a caller) applied."""
     for path, value in flags.items():
         settings = _with(settings, path, value)
     return settings
 
 
 def _with(record: Record, path: Path, value: Any) -> Any:
-    """Return a record with one value replaced. What flags set was checked where it was read."""
+    """Return a record with one value replaced. Not validated: flags are checked when they are parsed."""
     if len(path) == 1:
         return record.replace_values(**{path[0]: value})
     below = getattr(record, path[0])
@@ -144,7 +145,7 @@ def _with(record: Record, path: Path, value: Any) -> Any:
 
 
 def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) -> dict[Path, Any]:
-    """Return what the command line sets, as paths into the tree."""
+    """Return the values that the command line sets, by path."""
     chosen: dict[Path, Any] = {}
     if mode is not None:
         if mode not in MODES:
@@ -156,7 +157,7 @@ def flags(*, mode: str | None = None, timeout: tuple[str, float] | None = None) 
 
 
 def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _Source:
-    """Return the project settings that count: if untrusted, only those that restrict; those that widen never do."""
+    """Return the project settings that take effect: if untrusted, only those that restrict; never those that widen."""
     kept: dict[Path, Any] = {}
     for path, value in project.values.items():
         refused = next((why for prefix, why in _NOT_FOR_PROJECTS.items() if path[: len(prefix)] == prefix), None)
@@ -171,7 +172,7 @@ def _narrow_project(project: _Source, trusted: bool, warnings: list[str]) -> _So
 
 
 def _mark_as_of_project(path: Path, value: Any) -> dict[Path, Any]:
-    """Return a value of a project's file; what runs a program is marked as the project's, whatever the file says."""
+    """Return a value of a project's file; hooks and MCP servers are marked as the project's, whatever the file says."""
     if (
         path == ("hooks",)
         and isinstance(value, list)
@@ -185,7 +186,7 @@ def _mark_as_of_project(path: Path, value: Any) -> dict[Path, Any]:
 
 
 def _file(path: str) -> _Source:
-    """Return what a file sets; nothing, when there is none."""
+    """Read the values of a settings file; none if it does not exist."""
     try:
         with open(path, "rb") as file:
             raw = file.read()
@@ -208,7 +209,7 @@ def _file(path: str) -> _Source:
     return _Source(dict(leaves(tree)), lambda key: Origin(path, places.line(key)))
 
 
-# Subtrees whose inner keys are the user's own: they stay whole.
+# Tables whose keys are the user's own: each is one value, not a subtree of settings.
 _OPEN: Final = ("custom", "env", "headers")
 
 
@@ -223,7 +224,7 @@ def leaves(tree: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, An
 
 
 def _environment(variables: Mapping[str, str]) -> _Source:
-    """Return what variables set: `SUREHAND_ENGINE__TIMEOUT` is `engine.timeout`."""
+    """Return the values that environment variables set: `SUREHAND_ENGINE__TIMEOUT` is `engine.timeout`."""
     named: dict[Path, str] = {}
     for name in sorted(variables):
         if not name.startswith("SUREHAND_") or name in _NOT_SETTINGS or name.startswith("SUREHAND_INTERNAL_"):
@@ -241,7 +242,7 @@ def _environment(variables: Mapping[str, str]) -> _Source:
 
 
 def parse_value(path: Path, text: str) -> Any:
-    """Return what a variable or a word says: JSON where it is such, and the text itself where a text is wanted."""
+    """Parse the value of a variable or argument: as JSON if it is valid and the setting is not text, else as text."""
     if is_text(Settings, path):
         return text
     try:
@@ -259,12 +260,12 @@ def _put(tree: dict[str, Any], path: Path, value: Any, source: _Source) -> None:
         tree = cast("dict[str, Any]", below)
     key = path[-1]
     if isinstance(value, list) and isinstance(tree.get(key), list) and path[0] == "permissions":
-        value = [*tree[key], *cast("list[Any]", value)]  # rules add up; everything else replaces
+        value = [*tree[key], *cast("list[Any]", value)]  # rules of all sources apply; other values are replaced
     tree[key] = value
 
 
 def list_values(loaded: Loaded) -> list[dict[str, Any]]:
-    """Return every value with where it came from, for `surehand config show`."""
+    """Return every value with its origin, for `surehand config show`."""
     rows: list[dict[str, Any]] = []
     for path, value in leaves(loaded.settings.to_dict()):
         origin = loaded.origins.get(path)
@@ -274,10 +275,10 @@ def list_values(loaded: Loaded) -> list[dict[str, Any]]:
     return rows
 
 
-# On which line of a TOML file a key stands: enough of TOML to point at a place, never to read a value.
+# The line numbers of keys in a TOML file. This parses only enough to find keys; tomllib reads the values.
 
 
-# Read as patterns only where there is a file: making them takes a millisecond of every start.
+# Strings, compiled only if there is a file: compiling them would add a millisecond to every start.
 _PART: Final = r"""(?:"[^"]*"|'[^']*'|[\w-]+)"""
 _DOTTED: Final = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _HEADER: Final = rf"\s*\[(\[?)\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?"
@@ -285,7 +286,7 @@ _KEY: Final = rf"\s*({_DOTTED})\s*="
 
 
 class KeyLines:
-    """The lines of the keys and tables of one file. Tables of a list are numbered: `hooks`, `0`, `command`."""
+    """The line numbers of one file's keys and tables. Tables of an array are numbered: `hooks`, `0`, `command`."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Path, int] = {}
@@ -298,7 +299,7 @@ class KeyLines:
                 self._lines.setdefault((*table, *_path(key[1])), number)
 
     def _table(self, name: Path, *, listed: bool, line: int) -> Path:
-        """Note where a table begins, and return its path."""
+        """Record where a table begins, and return its path."""
         if listed:
             self._counts[name] = self._counts.get(name, -1) + 1
         table: Path = ()
@@ -315,7 +316,7 @@ class KeyLines:
         return self._lines.get(path)
 
     def line(self, path: Path) -> int | None:
-        """Return the line of a key, or else of the first thing below it, or of the table around it."""
+        """Return the line of a key, else of the first key below it, else of the table around it."""
         below = (line for known, line in self._lines.items() if known[: len(path)] == path)
         found = self._lines.get(path) or min(below, default=None)
         return found or (self.line(path[:-1]) if len(path) > 1 else None)
@@ -325,15 +326,15 @@ def _path(dotted: str) -> Path:
     return tuple(part.strip("\"'") for part in re.findall(_PART, dotted))
 
 
-# Edit one value of the user's configuration: that line alone changes, and what would not load is not written.
+# Edit one value of the user's file: only its line changes, and a file that would not load is not written.
 
 _BARE = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 def set_value(key: str, text: str) -> tuple[str, Any]:
-    """Set a value (`model.effort`, `low`) in the user's settings; return the file and the value as it was understood.
+    """Set a value (`model.effort`, `low`) in the user's settings; return the file and the parsed value.
 
-    Raises SettingsError, and changes nothing, for a key or a value that makes no sense.
+    Raises SettingsError, and changes nothing, for an invalid key or value.
     """
     parts = tuple(key.split("."))
     if len(parts) < 2 or not all(parts):
@@ -361,7 +362,7 @@ def _read(file: str) -> str:
 
 
 def _with_value(text: str, path: Path, value: str) -> str:
-    """Return the file with one value: on the line it has, below its table, or in a new table at the end."""
+    """Return the text with one value set: on its present line, in its table, or in a new table at the end."""
     lines = text.splitlines(keepends=True)
     places = KeyLines(text)
     row = f"{_name(path[-1])} = {value}"
@@ -380,7 +381,7 @@ def _with_value(text: str, path: Path, value: str) -> str:
 
 
 def _check(file: str, before: str, after: str, path: Path, value: Any) -> None:
-    """Raise unless the file loads as before but for that one value."""
+    """Raise SettingsError unless the new text loads and differs only in that one value."""
     import tomllib
 
     try:
@@ -389,7 +390,7 @@ def _check(file: str, before: str, after: str, path: Path, value: Any) -> None:
         raise SettingsError(f"{file} cannot be changed by this command; edit it by hand: {problem}") from None
     if {**old, path: value} != new:
         raise SettingsError(f"{file} sets {'.'.join(path)} in a way this command cannot change; edit it by hand")
-    check_values(new, lambda at: "" if at == path[: len(at)] else file)  # what is set now stands in no file yet
+    check_values(new, lambda at: "" if at == path[: len(at)] else file)  # the new value is in no file yet
 
 
 def _name(part: str) -> str:
@@ -397,7 +398,7 @@ def _name(part: str) -> str:
 
 
 def _to_toml(key: str, value: Any) -> str:
-    """Return a plain value as TOML writes it."""
+    """Format a plain value as TOML."""
     match value:
         case bool() | int() | float() | str():
             return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The wiring of an application, step by step: settings, registry, listeners, and what other processes may ask of it."""
+"""The wiring of an application, step by step: settings, registry, listeners, and requests from other processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _log = logging.getLogger("surehand")
 
 
 def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> str:
-    """Return the real path of a workspace; raise SettingsError for one, or a session's name, that cannot be."""
+    """Return the real path of a workspace; raise SettingsError if it is no folder, or the session's name is invalid."""
     root = os.path.realpath(workspace)
     if not os.path.isdir(root):
         raise SettingsError(f"the workspace {os.fspath(workspace)} is not a folder")
@@ -57,13 +57,13 @@ def check_workspace(workspace: str | os.PathLike[str], session: str | None) -> s
 
 
 def check_keywords(known: Iterable[str], unknown: Iterable[str]) -> None:
-    """Raise TypeError for keywords that nobody knows, with the one that was probably meant."""
+    """Raise TypeError for unknown keyword arguments, with the one that was probably meant."""
     if said := ", ".join(f"{name!r}{did_you_mean(name, known)}" for name in unknown):
         raise TypeError(f"Surehand takes no {said}")
 
 
 def check_lists(**given: object) -> None:
-    """Raise TypeError where one thing stands in the place of a list of them: the letters of a rule are no rules."""
+    """Raise TypeError if a list argument is a single string or tool; a string would be read as a list of letters."""
     for name, value in given.items():
         if isinstance(value, str | Tool):
             one = value.name if isinstance(value, Tool) else repr(value)
@@ -71,15 +71,15 @@ def check_lists(**given: object) -> None:
 
 
 def check_arguments(tool: str, args: object) -> None:
-    """Raise TypeError where the arguments of a call are no dictionary."""
-    if args is not None and not isinstance(args, (dict, Mapping)):  # a dict is found at once in a tuple
+    """Raise TypeError unless the arguments of a call are a dictionary."""
+    if args is not None and not isinstance(args, (dict, Mapping)):  # `dict` first: the check of Mapping is slow
         raise TypeError(f"the arguments of {tool} are a dictionary, such as {{'name': 'value'}}, not {args!r}")
 
 
 def load_settings(
     root: str, given: Settings | None, flags: Mapping[config.Path, Any], *, trusted: bool
 ) -> tuple[Settings, list[str]]:
-    """Return the settings, given or read from the workspace, under the flags; and what is to be warned of."""
+    """Return the settings, given or loaded from the workspace, with the flags applied; and the warnings."""
     warnings: list[str] = []
     if given is None:
         loaded = config.load(root, flags=flags, trusted=trusted)
@@ -94,7 +94,7 @@ def load_settings(
 
 
 def with_switches(settings: Settings, now: Settings) -> Settings:
-    """Return settings with the tools switched on and off as `now` has them."""
+    """Return settings in which each tool is enabled or disabled as in `now`."""
     names = settings.tools.keys() | now.tools.keys()
     tools = {
         name: settings.tools.get(name, ToolSettings()).replace_values(
@@ -106,7 +106,7 @@ def with_switches(settings: Settings, now: Settings) -> Settings:
 
 
 def make_bus(settings: Settings) -> Bus:
-    """Return the event stream, with the log at the levels of the settings."""
+    """Return the event bus, which logs at the levels of the settings."""
     bus = Bus()
     levels = {name: own.monitoring.log_level for name, own in settings.tools.items()}
     bus.subscribe(at_levels(levels), kinds=LOGGED, wants=is_logged)
@@ -114,7 +114,7 @@ def make_bus(settings: Settings) -> Bus:
 
 
 def make_registry(bus: Bus, tools: Iterable[Tool], modules: Mapping[str, Iterable[Tool]], *, builtin: bool) -> Registry:
-    """Return the registry with the built-in tools and those of the program."""
+    """Return the registry with the built-in tools, if wanted, and those the program passed."""
     registry = Registry(bus.emit, bus.hears)
     if builtin:
         register_builtin(registry)
@@ -126,23 +126,23 @@ def make_registry(bus: Bus, tools: Iterable[Tool], modules: Mapping[str, Iterabl
 
 
 def make_metrics(settings: Settings) -> Metrics:
-    """Return the metrics, without the tools whose settings want none."""
+    """Return the metrics, without the tools whose settings disable them."""
     return Metrics(without=[name for name, own in settings.tools.items() if not own.monitoring.enable_metrics])
 
 
 def format_awaiting_trust(changed: Sequence[str]) -> str:
-    """Say which files of a workspace wait for its trust to be given again."""
+    """Format the warning that names the files changed since the workspace was trusted."""
     shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
     return f"changed since this folder was trusted: {shown}; its own files count again after `surehand trust`"
 
 
 def is_folder(path: str) -> bool:
-    """Tell whether a path is a folder, for code that runs on the event loop."""
+    """Return True if a path is a folder; one `stat`, which the event loop can afford."""
     return os.path.isdir(path)
 
 
 def refuse_bypass(settings: Settings) -> None:
-    """Raise ToolFailure unless bypass is confirmed and commands are contained."""
+    """Raise ToolFailure unless bypass is confirmed and commands are sandboxed."""
     from surehand.sandbox.protocol import available  # lazy: protocol, 4 ms
 
     sandboxed = settings.sandbox.mode != "off" and available()
@@ -152,7 +152,7 @@ def refuse_bypass(settings: Settings) -> None:
 
 
 class Listeners:
-    """Puts listeners on the bus of one application; `stack` closes them with it."""
+    """Subscribes listeners to the bus of an application; `stack` closes them with the application."""
 
     def __init__(self, bus: Bus, session: Session, stack: AsyncExitStack) -> None:
         self._bus = bus
@@ -161,7 +161,7 @@ class Listeners:
         self._stack = stack
 
     def keep_journal(self, path: str) -> Journal:
-        """Take a named session up where its journal ends, and write on."""
+        """Resume a named session from its journal, and append to it."""
         try:
             read_past(path).resume(self._session)
         except OSError as problem:
@@ -173,7 +173,7 @@ class Listeners:
         return journal
 
     def keep_recording(self, path: str) -> None:
-        """Write every call and its result to a file that can be replayed."""
+        """Record every call and its result in a file, for replay."""
         from surehand.engine.replay import Recorder  # lazy: replay, 5 ms
 
         recorder = Recorder(path, self._session)
@@ -181,7 +181,7 @@ class Listeners:
         self._stack.callback(recorder.close)
 
     def keep_audit(self, folder: str) -> Audit:
-        """Record every call and every refusal; where that fails, what changes something is refused."""
+        """Record every call and refusal in the audit; while that fails, calls that change something are refused."""
         from surehand.engine.audit import RECORDED, Audit  # lazy: audit, 7 ms
 
         audit = Audit(folder)
@@ -190,7 +190,7 @@ class Listeners:
         return audit
 
     def keep_metrics(self, path: str, metrics: Metrics) -> None:
-        """Add what this process measures to what others have measured in this workspace."""
+        """Add this process's metrics to those stored for the workspace, when the application closes."""
         store = MetricsStore(path)
 
         def save() -> None:
@@ -202,7 +202,7 @@ class Listeners:
         self._stack.callback(save)
 
     def find_tracing(self) -> Callable[..., Any] | None:
-        """Return what puts each call into a trace, or None where nobody listens."""
+        """Return the function that traces each call with OpenTelemetry, or None if it is not set up."""
         # A user of OpenTelemetry has imported the SDK or set its variables; otherwise it is not imported.
         if "opentelemetry.sdk" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
             return None
@@ -215,14 +215,14 @@ class Listeners:
             return None
 
     def add_hooks(self, extensions: Extensions) -> None:
-        """Run the shell hooks of the settings round every call."""
+        """Run the shell hooks of the settings around every call."""
         for number, hook in enumerate(self._settings.hooks, 1):
             from surehand.engine.shell_hooks import ShellHook  # lazy: shell_hooks, 50 ms
 
             extensions.register(ShellHook(number, hook, self._session))
 
     def add_tuner(self, executor: Executor, metrics: Metrics, layers: Layers, registry: Registry) -> Tuner:
-        """Let limits follow what is measured."""
+        """Add the tuner, which adapts the engine's limits to the metrics."""
         from surehand.engine.cache import cacheable  # lazy: cache, 4 ms
         from surehand.engine.tuning import EngineLimits, Tuner  # lazy: tuning, 5 ms
 
@@ -243,7 +243,7 @@ class Listeners:
 
 
 def warn_of_misnamed_rules(policy: Policy, registry: Registry) -> list[str]:
-    """Warn of rules that nearly name a tool; tools of servers and those that come later are nobody's mistake."""
+    """Warn of rules that nearly name a tool; other unknown names may be tools of servers or registered later."""
     own = [rule for rule in policy.book.own if rule.kind == "name" and rule.name not in registry]
     if not own:
         return []
@@ -255,7 +255,7 @@ def warn_of_misnamed_rules(policy: Policy, registry: Registry) -> list[str]:
 
 
 def warn_of_misnamed_tools(settings: Settings, tool_allow: Sequence[str], registry: Registry) -> list[str]:
-    """Warn of `[tools.NAME]` and allow-lists that nearly name a tool: what they say would count for nothing."""
+    """Warn of `[tools.NAME]` and allow-lists that nearly name a tool; they would have no effect."""
     named = {f"[tools.{name}]": name for name in settings.tools}
     named |= {f"tool_allow {name!r}": name for name in tool_allow or settings.toolset.tool_allow}
     unknown = {where: name for where, name in named.items() if name not in registry and not _is_pattern(name)}
@@ -277,7 +277,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def make_subagents(app: Surehand, model: Model, limits: Limits | None, system: str) -> Subagents:
-    """Return who runs the sub-agents of a conversation: with its model, unless a profile names one."""
+    """Return what runs a conversation's sub-agents: with its model, unless a profile names another."""
     from surehand.agent.subagents import Subagents, load_profiles  # lazy: subagents, 110 ms
     from surehand.models import choose, open_model  # lazy: models, 7 ms
     from surehand.tools.tasks import BOARD  # lazy: tasks, 9 ms
@@ -308,11 +308,11 @@ async def ask_model(
     with_tools: bool,
     on_text: Callable[[str], None] | None,
 ) -> Outcome:
-    """Ask a model in the application's conversation; one that is opened for this is closed again."""
-    from surehand.agent.loop import OutputShape, ask_for  # lazy: loop, 90 ms; only where a model speaks
+    """Ask a model in the application's conversation; a model opened here is closed afterwards."""
+    from surehand.agent.loop import OutputShape, ask_for  # lazy: loop, 90 ms; only if a model is used
     from surehand.models import choose, make_limits, open_model  # lazy: models, 7 ms
 
-    app.session.refuse_while_answering()  # before the conversation under way loses its sub-agents to this one
+    app.session.refuse_while_answering()  # before `conversation` replaces the sub-agents of the one that is answering
     shape = OutputShape(output) if output is not None else None
     choice = choose(app.settings, model) if model is None or isinstance(model, str) else None
     speaker = open_model(app.settings, choice) if choice is not None else cast("Model", model)
@@ -326,7 +326,7 @@ async def ask_model(
 
 
 def run_beside(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    """Run something beside the calls until `stack` is closed."""
+    """Run a coroutine as a background task, cancelled when `stack` closes."""
     task = asyncio.create_task(work)
 
     async def end() -> None:
@@ -336,11 +336,11 @@ def run_beside(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     stack.push_async_callback(end)
 
 
-# Remote requests: what other processes of the user may follow and ask of an application that runs.
+# Remote requests: what the user's other processes can see of a running application, and ask it to do.
 
 
 def open_channel(app: Surehand, stack: AsyncExitStack) -> None:
-    """Let other processes of the user follow this session and ask things of it, until `stack` is closed."""
+    """Let the user's other processes follow this session and send it requests, until `stack` is closed."""
     from surehand.engine.channel import Channel  # lazy: channel, 10 ms; only for a session that keeps state
 
     session, questions = app.session, app.executor.permissions.questions

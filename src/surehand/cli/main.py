@@ -1,6 +1,6 @@
-"""The main function of `surehand`: find the command, hand it its words, return its exit code.
+"""The main function of `surehand`: find the command, pass it its arguments, return its exit code.
 
-Cold start matters, so a command's module is imported only when it is the one that was asked for.
+Cold start matters: only the module of the requested command is imported.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 _WITH_VALUE = {"--cwd": "cwd", "--session": "session", "--mode": "mode", "--allow": "allow"}
 _ANYWHERE = ("completion", "tour", "events", "help")
-"""Commands that run even where the current folder is gone."""
+"""Commands that run even if the current folder no longer exists."""
 MODES = ("default", "accept-edits", "plan", "bypass")
 
 
 class Usage(Exception):
-    """The words on the command line make no sense; the message says which and why."""
+    """The command line is invalid; the message says what is wrong with it."""
 
     def __init__(self, message: str, hint: str = "`surehand --help` lists the commands.") -> None:
         super().__init__(message)
@@ -71,10 +71,10 @@ class Usage(Exception):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code; without words of its own, end the process that runs it."""
+    """Run one command and return its exit code; without `argv`, run that of the process and end the process."""
     if argv is not None:
         return _main(argv)
-    # Imports make objects that stay: looking through them for garbage takes a tenth of a short command.
+    # Collect garbage less often: imported objects stay, and scanning them takes a tenth of a short command.
     gc.set_threshold(50_000)
     code = _main(sys.argv[1:])
     _end_process(code)
@@ -87,7 +87,7 @@ def _main(words: list[str]) -> int:
         shared, rest = _global_options(list(words))
         return _run(shared, rest)
     except BrokenPipeError:
-        # The reader of our output has gone; the interpreter must not complain about it at exit.
+        # The reader of our output has gone. Without this, the flush at exit would fail and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (Usage, OSError, ModuleNotFoundError) as problem:
@@ -97,12 +97,12 @@ def _main(words: list[str]) -> int:
 
 
 def _end_process(code: int) -> None:
-    """End the process once all is closed and written: what Python would free piece by piece, the kernel frees at once.
+    """Flush, then `os._exit`, which skips Python's slow teardown.
 
-    Returns where a thread still runs, or where the output cannot be written: Python waits for the one, and reports the
-    other.
+    If a thread is still running or flushing fails, return and let Python exit normally: it waits for the thread, and
+    reports the failure.
     """
-    gc.freeze()  # nor is it looked through if Python does end it
+    gc.freeze()  # also skips the last garbage collection if Python exits normally
     threading = sys.modules.get("threading")
     if threading is not None and threading.active_count() > 1:
         return
@@ -124,7 +124,7 @@ def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
         render.error(str(problem), problem.hint, code="invalid_args")
         return 2
     if isinstance(problem, OSError):
-        # Commands handle the errors they expect; this is a full disk, or a state folder that cannot be written.
+        # Commands handle the errors they expect; this one is a full disk, or a state folder that is not writable.
         render.error(_os_problem(problem), _state_folder_hint(problem))
         return 1
     if (missing := explain_missing_module(problem)) is None:
@@ -134,7 +134,7 @@ def _report(problem: Usage | OSError | ModuleNotFoundError) -> int:
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null for missing standard streams, before a file gets their descriptors."""
+    """Open /dev/null for missing standard streams, before another file gets their descriptors."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -183,7 +183,7 @@ def _run(shared: SimpleNamespace, rest: list[str]) -> int:
 def load_command(name: str) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
     """Import a command; return the functions that add its options and run it.
 
-    They are `configure` and `run` of the file it is named after, `configure_redo` and `run_redo` beside a relative.
+    They are called `configure` and `run` if the module is named after the command, else `configure_redo`, `run_redo`.
     """
     import importlib
 
@@ -221,7 +221,7 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
 
 
 def _global_options(words: list[str]) -> tuple[SimpleNamespace, list[str]]:
-    """Split the global options, which may stand anywhere, from the other words."""
+    """Separate the global options, which may be anywhere before `--`, from the other arguments."""
     shared = SimpleNamespace(cwd=_here(), cwd_given=False, session=None, mode=None, allow=[], json=False, text=False)
     rest: list[str] = []
     position = 0
@@ -249,7 +249,7 @@ def _here() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return ""  # `--help` and `--cwd` work all the same
+        return ""  # `--help` and `--cwd` still work
 
 
 def _set(shared: SimpleNamespace, key: str, value: str) -> None:
@@ -273,7 +273,7 @@ def _nearest(word: str) -> str:
 
 
 def help_text() -> str:
-    """Return the page `surehand --help` prints."""
+    """Return the text of `surehand --help`."""
     from surehand.cli.parser import format_global_options, two_columns  # lazy: parser, 11 ms
 
     return (
