@@ -1,6 +1,6 @@
-"""`surehand approvals`: questions that wait for an answer, in whatever folder, and answering them from here.
+"""`surehand approvals`: list and answer the pending questions of all workspaces.
 
-On a terminal, `Deferred` has questions take turns with the answer that streams and with what the user types.
+`Deferred` keeps a question on the terminal from interrupting a streaming answer or what the user is typing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     rows: list[dict[str, Any]] = [row | {"box": box} for box in _boxes() for row in box.pending()]
     put_up = {row["digest"]: row for row in rows}
     for row in _rows_of_sessions():
-        if boxed := put_up.get(row["digest"]):  # it may have been listed a moment ago under the session's own id for it
+        if boxed := put_up.get(row["digest"]):  # it may have been listed before under the session's own id
             boxed["also"] = (*boxed.get("also", ()), row["id"])
         else:
             rows.append(row)
@@ -170,7 +170,7 @@ class Deferred:
         return Answer("no", "the user pressed Ctrl-C") if asking.cancelled() else asking.result()
 
     def withdraw(self, question: Question, answer: Answer) -> None:
-        """Withdraw the question: it was answered elsewhere."""
+        """Withdraw a question that was answered elsewhere."""
         if (withdraw := getattr(self._approver, "withdraw", None)) is not None:
             withdraw(question, answer)
 
@@ -190,8 +190,8 @@ class Deferred:
     async def catch_up(self) -> None:
         """Ask the deferred questions now; return once none is open and the user may type.
 
-        Cancelled, it answers what is open with no. Between the last answer and the user's turn nothing else runs, so
-        that no question can come up beside the prompt.
+        If cancelled, it answers the open ones with no. There is no await between the last answer and setting
+        `at_prompt`, so that no question can appear beside the prompt.
         """
         self._screen.at_prompt = False
         self._screen.flush()

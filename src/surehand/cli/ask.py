@@ -1,4 +1,4 @@
-"""`surehand ask`: one question to a model that may use the tools."""
+"""`surehand ask`: ask a model one question; it may use the tools."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def _report_answer(options: Namespace, app: Surehand, model: Model, choice
     screen = None if render.as_json(options) else Screen(app, choice)
     if screen is not None:
         app.approver = Deferred(app.approver, screen)
-    # A structured answer is shown once it fits its schema, not while it streams.
+    # A structured answer is shown once it is validated, not while it streams.
     on_text = screen if options.schema is None else None
     loop = app.conversation(model, limits=limits(options, app, choice), with_tools=options.with_tools, on_text=on_text)
     try:
@@ -114,7 +114,7 @@ async def _report_answer(options: Namespace, app: Surehand, model: Model, choice
         prompt = await add_mentioned(app, question) if options.with_tools else question
         outcome = await _ask_loop(loop, prompt, options.schema)
     except CancelledError:
-        _tell(options, loop.outcome, choice, screen)  # what was done so far
+        _tell(options, loop.outcome, choice, screen)  # report what was done so far
         raise
     except ModelError as problem:
         if screen is not None:
@@ -133,7 +133,7 @@ async def _ask_loop(loop: Loop, question: Prompt, shape: OutputShape | None) -> 
 
 
 def _read_shape(path: str | None) -> OutputShape | None:
-    """Return the output schema that a file holds; raise SettingsError for an invalid one."""
+    """Read the output schema from a file; raise SettingsError for an invalid one."""
     if path is None:
         return None
     try:
@@ -167,7 +167,7 @@ def _shape(options: Namespace, outcome: Outcome, choice: Choice) -> dict[str, An
 
 
 def _report_failure(options: Namespace, problem: ModelError, choice: Choice, outcome: Outcome) -> int:
-    """Say that the model failed; what was done before is in the answer, and kept."""
+    """Report that the model failed, with what was done before; the session keeps that too."""
     outcome.stop = "model_error"
     if render.as_json(options):
         error = {"code": "model_error", "message": problem.message, "hint": problem.hint}
@@ -184,7 +184,7 @@ def _print_resume_hint(options: Namespace) -> None:
 
 
 def limits(options: Namespace, app: Surehand, choice: Choice) -> Limits:
-    """Return the limits that the options set."""
+    """Return the limits of the settings, overridden by the options."""
     own = {"turns": options.max_turns, "tokens": options.max_tokens, "seconds": options.max_seconds}
     return make_limits(app.settings, choice, cost=options.max_cost, **own)
 
@@ -193,7 +193,7 @@ def limits(options: Namespace, app: Surehand, choice: Choice) -> Limits:
 
 
 def answer(outcome: Outcome, *, session: str, model: dict[str, str]) -> dict[str, Any]:
-    """Return the JSON answer: `toolCalls` and `toolResults` of all turns, `toolError` the last failure or null."""
+    """Return the JSON answer: `toolCalls` and `toolResults` of all turns; `toolError` is the last failure or null."""
     spent = outcome.spent
     shaped = {} if outcome.value is None else {"output": plain_value(outcome.value)}
     return {
@@ -212,7 +212,7 @@ def answer(outcome: Outcome, *, session: str, model: dict[str, str]) -> dict[str
 
 
 def plain_value(value: Any) -> Any:
-    """Return the value of a structured answer as JSON data."""
+    """Encode the value of a structured answer as JSON data."""
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 

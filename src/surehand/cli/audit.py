@@ -1,4 +1,4 @@
-"""`surehand audit` and `surehand replay`: the record of every call, proved untouched; and recorded calls made again."""
+"""`surehand audit` and `surehand replay`: show and verify the audit log; repeat recorded calls and compare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def folder(options: Namespace) -> str:
-    """Return the folder of this workspace's audit."""
+    """Return the folder of this workspace's audit log."""
     return os.path.join(locations.workspace_state(options.cwd), "audit")
 
 

@@ -1,4 +1,4 @@
-"""`surehand batch`: run many tasks, show what came of them, apply what one changed; `cluster`: remote sessions."""
+"""`surehand batch`: run many tasks, show their results, apply the changes of one; `cluster`: remote sessions."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ async def _run_tasks(options: Namespace, tasks: list[Any]) -> int:
 
 
 def _make_fleet(options: Namespace, app: Surehand) -> Fleet:
-    """Return the fleet on which tasks run; their events and questions reach this command."""
+    """Return the fleet that runs the tasks; it passes their events and questions to this command."""
     approver = None if options.approvals == "nobody" else mailbox(app)
     listener = make_task_listener(app)
     return Fleet(options.cluster, settings=app.settings, approver=approver, listener=listener, queue=options.parallel)
 
 
 def _count_done(options: Namespace, tasks: list[Any]) -> int:
-    """Return how many tasks have a result from before."""
+    """Return how many tasks already have a result that `--resume` keeps."""
     if not (options.resume and os.path.exists(options.out)):
         return 0
     return len({result.id for result in read_results(options.out)} & {task.id for task in tasks})
@@ -153,7 +153,7 @@ class _Progress:
     def __init__(self, total: int, before: int, *, quiet: bool) -> None:
         self._total = total
         self._before = before
-        """Tasks finished in an earlier run: left out of the estimate."""
+        """Tasks finished in an earlier run; the estimate leaves them out."""
         self._began = time.monotonic()
         self._counts: dict[str, int] = {}
         self._quiet = quiet
@@ -199,7 +199,7 @@ class _Progress:
             sys.stderr.write("\n")
 
 
-# -- what came of it --------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 def _show(options: Namespace, path: str) -> int:
@@ -233,7 +233,7 @@ def _row(result: TaskResult) -> tuple[str, ...]:
 
 
 def _reason(result: TaskResult) -> str:
-    """Return why a task did not pass, in a line."""
+    """Return why a task did not pass, on one line after a colon; empty if it passed."""
     if result.ok:
         return ""
     if result.error is not None:
@@ -247,7 +247,10 @@ def _reason(result: TaskResult) -> str:
 
 
 def _find_cause(result: TaskResult) -> str:
-    """Return which call failed and why; a model may recover from a failed call, but not from a refused one."""
+    """Return which call explains the failure of a task, and why it failed; empty if none does.
+
+    If the task had a model and a check, only refused calls count: a model can recover from other failures.
+    """
     for call in result.calls:
         tool: str = call["tool"]
         error: dict[str, str] = call.get("error") or {}
@@ -258,7 +261,7 @@ def _find_cause(result: TaskResult) -> str:
 
 
 def format_summary(summary: dict[str, Any]) -> str:
-    """Return a summary in words."""
+    """Format a summary as text."""
     counts = ", ".join(f"{summary[name]} {name}" for name in ("passed", "failed", "error", "timeout") if summary[name])
     tasks = summary["tasks"]
     lines = [f"{tasks} task{'s' if tasks != 1 else ''}: {counts or 'none'}"]

@@ -1,8 +1,8 @@
-"""`surehand chat`: the same loop as `ask`, turn after turn, in a terminal, with commands that begin with `/`.
+"""`surehand chat`: a conversation in the terminal, with slash commands; each turn runs the same loop as `ask`.
 
-Everything runs in one event loop: the prompt, the answer, and what works in the background meanwhile. The prompt on a
-terminal is prompt_toolkit's (extra `chat`): several lines by paste, Alt-Enter or `\\` at the end of a line, and output
-that comes meanwhile appears above it. Without that package, and in a pipe, lines are read as they come.
+The prompt, the answer and background work share one event loop. On a terminal the prompt is prompt_toolkit's (extra
+`chat`): several lines by paste, Alt-Enter or `\\` at the end of a line, and output written meanwhile appears above it.
+Without that package, and in a pipe, input is read as plain lines.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Prompt(Protocol):
 
 
 def open_prompt(commands: Sequence[str], workspace: str) -> Prompt:
-    """Return the prompt for the terminal there is."""
+    """Return the prompt that fits the terminal and the installed packages."""
     if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        # No queries of the cursor's position: each takes a round trip, and some terminals never answer.
+        # Do not query the cursor position: each query takes a round trip, and some terminals never answer.
         os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
         with contextlib.suppress(ImportError):
             return EditedPrompt(commands, workspace)
@@ -70,10 +70,10 @@ def open_prompt(commands: Sequence[str], workspace: str) -> Prompt:
 
 
 class PlainPrompt:
-    """Reads lines as they come."""
+    """Reads plain lines from standard input."""
 
     async def read(self) -> str | None:
-        """Return the next line, with those that `\\` at its end joins to it."""
+        """Return the next line; a `\\` at its end joins the following one."""
         lines: list[str] = []
         while True:
             if sys.stdin.isatty():
@@ -87,7 +87,7 @@ class PlainPrompt:
 
 
 async def _read_line() -> str | None:
-    """Return a line of standard input, None at its end; read in a daemon thread, which exit does not wait for."""
+    """Read a line of standard input, None at its end, in a daemon thread: process exit does not wait for it."""
     loop, line = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def deliver(text: str) -> None:
@@ -96,7 +96,7 @@ async def _read_line() -> str | None:
 
     def wait() -> None:
         text = sys.stdin.readline()
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(deliver, text)
 
     threading.Thread(target=wait, daemon=True).start()
@@ -137,7 +137,7 @@ class EditedPrompt:
 
 
 def _bind_keys() -> KeyBindings:
-    """Enter sends; Alt-Enter, and Enter after a `\\`, begin another line."""
+    """Bind Enter to send; Alt-Enter, and Enter after a `\\`, to begin another line."""
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
@@ -159,7 +159,7 @@ def _bind_keys() -> KeyBindings:
 
 
 def _completer(commands: Sequence[str], workspace: str) -> Completer:
-    """Complete commands after `/` at the beginning, and paths of the workspace everywhere else."""
+    """Return a completer for commands after a leading `/`, and for paths of the workspace everywhere else."""
     from prompt_toolkit.completion import Completer, Completion
     from prompt_toolkit.completion.filesystem import PathCompleter
     from prompt_toolkit.document import Document
@@ -178,7 +178,7 @@ def _completer(commands: Sequence[str], workspace: str) -> Completer:
 
 
 def _open_history() -> Any:
-    """Return the input history of earlier chats, kept in a private file."""
+    """Open the input history of earlier chats, a private file; in memory if it cannot be written."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     try:
@@ -202,7 +202,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Talk until the user leaves, or a signal ends it."""
+    """Chat until the user leaves or a signal ends it; return the exit code."""
     options.max_turns = options.max_tokens = options.max_seconds = options.max_cost = None
     if options.go_on:
         options.session = _latest_session(options)
@@ -217,7 +217,7 @@ def run(options: Namespace) -> int:
 
 
 def _latest_session(options: Namespace) -> str:
-    """Return the session that was used last here; raise SettingsError if there is none to resume."""
+    """Return the name of this workspace's latest session; raise SettingsError if there is none to resume."""
     if options.session:
         raise SettingsError("--continue takes the latest session; --session names one. Give only one of them.")
     found = list_sessions(os.path.join(locations.workspace_state(options.cwd), "sessions"))
@@ -227,7 +227,10 @@ def _latest_session(options: Namespace) -> str:
 
 
 async def _until_signalled(work: Coroutine[Any, Any, None]) -> int:
-    """Run until the chat ends or a signal ends it; everything it started is stopped first."""
+    """Run the chat until it ends, or until SIGTERM or SIGHUP cancels it, and return the exit code.
+
+    After a signal everything that the chat started is closed before the process ends.
+    """
     task = asyncio.ensure_future(work)
     ended_by: list[int] = []
 
@@ -256,7 +259,7 @@ async def _chat(options: Namespace) -> None:
 
 
 class Chat:
-    """Reads what the user types, and hands it to the loop or to a command."""
+    """Reads what the user types, and passes it to the agent loop or to a slash command."""
 
     def __init__(self, options: Namespace, app: Surehand) -> None:
         self.options = options
@@ -267,7 +270,7 @@ class Chat:
         self.questions: Deferred
         self.spent = Spent()
         self.kept: dict[str, FileCommand] = {}
-        """Prompts kept in files, by the word after `/`."""
+        """Slash commands defined by files, by the word after `/`."""
         self._working: asyncio.Task[Any] | None = None
 
     def use(self, wanted: str | None) -> None:
@@ -284,7 +287,7 @@ class Chat:
         self.loop = self.app.conversation(model, limits=limits(self.options, self.app, choice), on_text=self.screen)
 
     async def talk(self) -> None:
-        """Say who answers, and go on until the user leaves."""
+        """Show which model answers, then read and answer until the user leaves."""
         self.kept, left_out = load_commands(self.app.session.workspace, trusted=self.app.trusted)
         for problem in left_out:
             render.note(f"warning: {problem}")
@@ -309,7 +312,7 @@ class Chat:
                 await self._answer(kept.prompt(rest.strip()))
                 continue
             command = SLASH_COMMANDS.get(name)
-            self.questions.at_once = True  # a question raised by the user's own command is asked at once
+            self.questions.at_once = True  # a question raised by the user's own command is not deferred
             await self._interruptible(command.run(self, rest.strip()) if command else report_unknown(name))
             self.questions.at_once = False
 
@@ -354,12 +357,12 @@ class Chat:
         await self._interruptible(self.questions.catch_up())
 
 
-# The commands of a chat: lines that begin with `/`.
+# Slash commands: lines that begin with `/`.
 
 
 @frozen
 class Command:
-    """What a word after `/` does."""
+    """A slash command: how it is written, what it does, and the function that runs it."""
 
     usage: str
     about: str
@@ -367,7 +370,7 @@ class Command:
 
 
 def _built_in(name: str) -> Command:
-    """Return a command that works in any conversation, shown on a terminal."""
+    """Return a built-in slash command whose answer is printed on the terminal."""
     own = BUILT_IN[name]
 
     async def run(chat: Chat, rest: str) -> None:
@@ -456,7 +459,7 @@ async def _help(chat: Chat, rest: str) -> None:
 
 
 async def report_unknown(name: str) -> None:
-    """Say that there is no such command."""
+    """Report that there is no such slash command."""
     near = nearest(name, SLASH_COMMANDS)
     render.error(f"there is no command /{name}" + (f"; did you mean /{near}?" if near else ""), "/help lists them")
 

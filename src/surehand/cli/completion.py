@@ -1,7 +1,7 @@
 """`surehand completion` (for bash, zsh and fish) and `surehand help`, which shows a page of the documentation.
 
-What the commands take is read from their parsers when the script is printed. Names of sessions and numbers of changes
-are asked for when they are completed (`surehand completion --words sessions`). The pages are part of the package.
+Options and sub-commands are read from the parsers when the script is printed. The script looks up session names and
+change numbers while completing (`surehand completion --words sessions`). The pages are part of the package.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print a shell's script, or the words it asks for."""
+    """Print the script for a shell, or the completions that it asks for."""
     if options.words:
         render.put("".join(f"{word}\n" for word in _words(options)))
         return 0
@@ -99,7 +99,7 @@ def run(options: Namespace) -> int:
 
 
 def _words(options: Namespace) -> list[str]:
-    """Return the names of sessions, or the latest changes, of the folder where something is completed."""
+    """Return the session names, or the ids of the latest changes, of the workspace."""
     if options.words == "sessions":
         folder = os.path.join(locations.workspace_state(options.cwd), "sessions")
         names = os.listdir(folder) if os.path.isdir(folder) else []
@@ -120,7 +120,7 @@ def list_parsers() -> Iterator[tuple[str, ArgumentParser]]:
 
 
 def _actions(parser: ArgumentParser) -> dict[str, Any]:
-    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]  # argparse has no other way to look
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]  # argparse has no public way
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
             return dict(action.choices or {})  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return {}
@@ -163,7 +163,7 @@ def _reply(words: str) -> str:
 
 
 def _choices(parser: ArgumentParser) -> list[str]:
-    """Return the words a command takes first: its sub-commands, or the choices of its argument."""
+    """Return the completions of a command's first argument: its sub-commands, or the choices of its arguments."""
     if actions := _actions(parser):
         return list(actions)
     positional = (each for each in parser._actions if not each.option_strings)  # pyright: ignore[reportPrivateUsage]
@@ -192,7 +192,7 @@ def _fish(tools: str) -> str:
 
 
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
-"""Comments in a page, for its editors."""
+"""Comments in a page, meant for its editors and not shown."""
 _CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _PICTURE = re.compile(r"^!\[[^]]*\]\([^)\s]+\)\n+", re.MULTILINE)
 _LINK = re.compile(r"\[([^][]+)\]\(([^)\s]+)\)")
@@ -236,7 +236,7 @@ def _directories() -> list[str]:
 
 
 def _find_page(name: str) -> str | None:
-    if not name.replace("-", "").replace("_", "").isalnum():  # a page's name, never a path
+    if not name.replace("-", "").replace("_", "").isalnum():  # accept a page's name, never a path
         return None
     found = (os.path.join(directory, f"{name}.md") for directory in _directories())
     return next((path for path in found if os.path.isfile(path)), None)

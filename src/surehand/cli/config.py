@@ -1,4 +1,4 @@
-"""`surehand config`, `trust`, `models` and `auth`: settings and their sources, trusted folders, models, and keys."""
+"""`surehand config`, `trust`, `models` and `auth`: settings and their sources, trusted folders, models, API keys."""
 
 from __future__ import annotations
 
@@ -142,13 +142,13 @@ def run_models(options: Namespace) -> int:
 
 
 def _find_key_source(name: str, provider: Provider) -> str:
-    """Say where a provider's key is."""
+    """Return where a provider's API key was found, or that there is none."""
     found = provider.find_key(name)
     return found[1] if found else "no key needed" if provider.key_optional else "no key"
 
 
 def _client(provider: str) -> str:
-    """Say whether a provider's client is installed, and how to get it if not."""
+    """Return 'installed' if a provider's client library is, else the command that installs it."""
     from importlib.util import find_spec
 
     package = PROVIDERS[provider].package
@@ -168,7 +168,7 @@ def configure_auth(parser: ArgumentParser) -> None:
 
 
 def _key_variables() -> dict[str, tuple[str, ...]]:
-    """Return the variables of each key there may be: of providers, then of search engines."""
+    """Return the environment variables of each API key: of the model providers, then of the search engines."""
     from surehand.web.search_engines import KEY_VARIABLES  # lazy: search_engines, 90 ms; only for `auth`
 
     return {**{name: row.variables for name, row in PROVIDERS.items() if row.variables}, **KEY_VARIABLES}

@@ -1,6 +1,6 @@
-"""`surehand doctor`: what works here and what does not, found out by doing it. A list of sections; add yours.
+"""`surehand doctor`: check what works on this machine, by trying it. To add a section, add it to `SECTIONS`.
 
-The lint of tool schemas is at the end: one tool that a provider refuses makes it refuse the whole list, and the message
+The linter of tool schemas is at the end: a provider that refuses one tool refuses the whole list, and its message
 rarely says which tool it was.
 """
 
@@ -100,7 +100,7 @@ def _text(section: Section) -> str:
 
 
 def settings(options: Namespace) -> Section:
-    """Check that the settings load, and list what was ignored."""
+    """Check that the settings load and the state folder is writable; list the settings that were ignored."""
     try:
         loaded = config.load(options.cwd, trusted=is_trusted(options.cwd))
     except SurehandError as problem:
@@ -121,7 +121,7 @@ def settings(options: Namespace) -> Section:
 
 
 def _check_state() -> Check:
-    """Check that the state folder is writable: without it there is no history, and so no edit."""
+    """Check that the state folder is writable: without it there is no history, and tools do not edit files."""
     folder = locations.home()
     try:
         with tempfile.TemporaryFile(dir=locations.private_dir(folder)) as file:
@@ -133,7 +133,7 @@ def _check_state() -> Check:
 
 
 def model(options: Namespace) -> Section:
-    """Say which model answers, and why."""
+    """Report which model is used and why, and whether its server answers."""
     settings = _load_settings(options)
     choice = choose(settings)
     found = f"{choice.provider}/{choice.name}: {choice.why}"
@@ -148,7 +148,7 @@ def model(options: Namespace) -> Section:
 
 
 def instructions(options: Namespace) -> Section:
-    """Say which files of the project tell the model how to work here."""
+    """List the project's instruction files for the model, and whether they are trusted."""
     found, problems = find_instructions(options.cwd)
     trusted = is_trusted(options.cwd)
     standing = "given as instructions" if trusted else "given as untrusted text; `surehand trust` changes that"
@@ -174,7 +174,7 @@ def _why_unreachable(address: str) -> str:
 
 
 def web(options: Namespace) -> Section:
-    """Say what the web tools would use."""
+    """Report which search engine the web tools use, and which hosts are opened."""
     status = web_status(_load_settings(options).web)
     engine = status["search_engine"]
     search = engine or "not set up; `surehand help web` says how"
@@ -186,14 +186,14 @@ def web(options: Namespace) -> Section:
 
 
 def servers(options: Namespace) -> Section:
-    """Connect to every MCP server and say which answer."""
+    """Connect to every MCP server, and report which ones answer."""
     return asyncio.run(_try_servers(options))
 
 
 async def _try_servers(options: Namespace) -> Section:
     async with Surehand(options.cwd, settings=_load_settings(options), keep_state=False) as app:
         failed = await app.connect_servers()
-        remote = (split_full_name(name) for name in app.registry)  # a tool of ours has a short name
+        remote = (split_full_name(name) for name in app.registry)  # tools that are not of a server have no prefix
         names = sorted({found[0] for found in remote if found})
         checks = [Check(name, True, "answers") for name in names]
         checks += [Check(name, False, why, f"`surehand mcp test {name}` shows more.") for name, why in failed.items()]
@@ -209,7 +209,7 @@ def _load_settings(options: Namespace) -> Settings:
 
 @frozen
 class Attempt:
-    """A promise of the sandbox, a command that tries to break it, and how its exit code is judged."""
+    """A promise of the sandbox, a command that tests it, and whether it holds by the command's exit code."""
 
     promise: str
     command: str
@@ -305,7 +305,7 @@ async def _try_all(settings: Any) -> tuple[dict[str, Any], list[int]]:
 
 
 def tools(options: Namespace) -> Section:
-    """Check every tool's definition, and add up what a model is shown at first."""
+    """Lint every tool's definition, and count the tokens of the tools that a model sees at first."""
     app = Surehand(options.cwd, keep_state=False)
     infos = app.registry.infos()
     findings = [finding for info in infos for finding in lint(info)]
@@ -332,7 +332,7 @@ def tools(options: Namespace) -> Section:
 
 
 def extras(options: Namespace) -> Section:
-    """Say which optional parts are installed, and how to install the others; none of them has to be."""
+    """List the optional parts that are installed, and how to install the others; none is required."""
     del options
     missing = find_missing()
     checks = [
@@ -360,7 +360,7 @@ Provider = Literal["anthropic", "openai"]
 Weight = Literal["refused", "advice"]
 
 CHARACTERS_PER_TOKEN: Final = 3.6
-"""Measured over JSON schemas; a text in another script has fewer."""
+"""Measured on JSON schemas; text in non-Latin scripts has fewer."""
 OPENAI_DESCRIPTION: Final = 1024
 DEEP: Final = 8
 _TOP: Final = ("oneOf", "anyOf", "allOf", "enum", "not")
@@ -369,7 +369,7 @@ _KEY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 @frozen
 class Finding:
-    """One thing a provider minds about a tool; `refused` ones make it refuse the whole list."""
+    """A problem of one tool with one provider; `refused` means that the provider refuses the whole list of tools."""
 
     tool: str
     provider: Provider
@@ -377,18 +377,18 @@ class Finding:
     message: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as plain data."""
+        """Return the finding as plain data."""
         return {"tool": self.tool, "provider": self.provider, "weight": self.weight, "message": self.message}
 
 
 def tokens(info: ToolInfo) -> int:
-    """Return about how many tokens a tool's definition takes in every request."""
+    """Estimate how many tokens a tool's definition takes in every request."""
     shown = {"name": provider_safe(info.name), "description": info.description, "input_schema": info.input_schema}
     return round(len(json.dumps(shown, ensure_ascii=False)) / CHARACTERS_PER_TOKEN)
 
 
 def lint(info: ToolInfo) -> list[Finding]:
-    """Return everything the providers mind about a tool."""
+    """Return the problems that providers have with a tool."""
     return [Finding(info.name, *found) for found in (*_top(info), *_keys(info), *_texts(info))]
 
 
@@ -434,7 +434,7 @@ def _texts(info: ToolInfo) -> Iterator[tuple[Provider, Weight, str]]:
 
 
 def _walk(schema: Mapping[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any], int]]:
-    """Yield every schema inside a schema with its path; definitions are visited where they are defined."""
+    """Yield every schema inside a schema with its path and depth; `$defs` are visited, but references not followed."""
     yield path, schema, depth
     if depth > DEEP:
         return
