@@ -99,8 +99,8 @@ def _main(words: list[str]) -> int:
 def _end_process(code: int) -> None:
     """Flush, then `os._exit`, which skips Python's slow teardown.
 
-    If a thread is still running or flushing fails, return and let Python exit normally: it waits for the thread, and
-    reports the failure.
+    If a thread is still running or flushing fails, return and let Python exit normally: it waits for threads that are
+    not daemons, and reports the failure.
     """
     gc.freeze()  # also skips the last garbage collection if Python exits normally
     threading = sys.modules.get("threading")
