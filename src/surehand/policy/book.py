@@ -1,4 +1,4 @@
-"""The rule book: rules sorted by what they are about, and which of them are about one request, effect or path."""
+"""The rule book: an index of the rules in force, and the lookup of those that match a request, effect or path."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ class RuleBook:
             self._wants_defaults = False
 
     def about_path(self, kind: Kind, verdict: Verdict, names: frozenset[str]) -> list[Rule]:
-        """Return the candidate rules for a path with these folded components, and all rules with wildcards."""
+        """Return the rules that may match a path with these folded components.
+
+        They are those whose last component is among them, and those whose last component has a wildcard.
+        """
         if kind == "write":
             self._add_defaults()
         found = self._paths.get((kind, verdict))
@@ -103,9 +106,9 @@ def default_rules() -> tuple[Rule, ...]:
 
 
 class Matching:
-    """The rules in force for one request, found by what they are about.
+    """Finds the rules in force that match one request: those of the book, and the session's grants.
 
-    `place` is what the only path of the request stands for, where that is known already.
+    `place` is the request's only path, if the caller has resolved it already.
     """
 
     def __init__(self, book: RuleBook, roots: Roots, request: Request, place: ResolvedPath | None = None) -> None:
@@ -143,7 +146,7 @@ class Matching:
         if verdict == "allow":
             found += [rule for rule in self._grants if rule.names_tool(names)]
         elif verdict == "deny" and self.request.tool.startswith("mcp__"):
-            # A rule on a server whose name holds `__` must not be missed: forbidding goes by the start of the name.
+            # A server's name may itself contain `__`, so a deny rule on a server matches by prefix.
             found += [rule for rule in self.book.of("name", "deny") if self.request.tool.startswith(rule.name + "__")]
         return tuple(dict.fromkeys(found))
 
@@ -152,7 +155,7 @@ class Matching:
         return self._untrusted or not rule.untrusted_only
 
     def matching(self, kind: Kind, verdict: Verdict, about: Callable[[Rule], bool]) -> tuple[Rule, ...]:
-        """Return the rules of one kind and verdict that `about` picks."""
+        """Return the rules of one kind and verdict for which `about` holds."""
         found = [rule for rule in self.book.of(kind, verdict) if self.counts(rule) and about(rule)]
         if verdict == "allow":
             found += [rule for rule in self._grants if rule.kind == kind and about(rule)]
@@ -169,7 +172,7 @@ class Matching:
 
     def forbidding(self, kind: Kind, verdict: Verdict, place: ResolvedPath, deep: bool) -> tuple[Rule, ...]:
         """Return the deny or ask rules that match a path; with `deep` also those that match anything below it."""
-        # What a recursive change takes along is not in the path's own name: every rule is asked.
+        # A recursive change reaches names that are not in this path, so the index by name would miss rules.
         rules = self.book.of(kind, verdict) if deep else self.book.about_path(kind, verdict, place.components)
         known = [rule for rule in rules if self.counts(rule)] + self._of_this_tool(verdict)
         return tuple(rule for rule in known if self.forbids(rule, place, deep))
@@ -191,14 +194,14 @@ class Matching:
         return place.inside if rule.whole else self.pattern(rule.spec, generous=False).matches(name)
 
     def spelled_out(self, rule: Rule, place: ResolvedPath) -> bool:
-        """Return whether a rule of the user spells out this very file; only such a rule lifts a default protection."""
+        """Return whether a rule of the user spells out the name of this file; only such a rule lifts a protection."""
         if rule.whole or rule.origin.source == "project":
             return False
         pattern = self.pattern(rule.spec, generous=False)
         return any(pattern.names(part) for name in place.names for part in name.split("/")[-1:])
 
     def points_at(self, rule: Rule, name: str) -> bool:
-        """Return whether a rule of the user is one literal path from the workspace, the home directory or the root."""
+        """Return whether a rule of the user is exactly this path, spelled from the workspace, the home or the root."""
         spec = rule.spec
         anchored = spec.startswith(("./", "/", "~/")) and not spec.endswith("/") and not has_wildcard(spec)
         if rule.whole or not anchored or rule.origin.source == "project":

@@ -63,7 +63,11 @@ _FIND_TESTS = (
 def path_floor(
     effect: ReadPath | WritePath | DeletePath, place: ResolvedPath, roots: Roots, *, picked: bool = False
 ) -> str:
-    """Return why the floor forbids this effect, or nothing; the folder something is `picked` in is no target."""
+    """Return why the floor forbids this effect; empty if it does not.
+
+    `picked`: a glob or a test selects what is removed below the path, so inside the roots the path itself may be the
+    workspace.
+    """
     for name in place.names:
         reason = _ssh(name, roots) or ("" if isinstance(effect, ReadPath) else _kept_from_change(name, roots))
         if reason:
@@ -102,7 +106,7 @@ def _beside_workspace(plain: str, roots: Roots) -> bool:
 def own_state(name: str, roots: Roots) -> bool:
     """Return whether a path lies in Surehand's own state or settings."""
     for own in _own_folders(os.environ.get("SUREHAND_HOME"), roots.home):
-        # A worktree that lives below the state folder is a root of its own, and work goes on inside it.
+        # An agent's worktree lies below the state directory, but is a root: work inside it is allowed.
         if is_beneath(name, own) and not any(
             is_beneath(root, own) and is_beneath(name, root) for root in (*roots.given, *roots.real)
         ):
@@ -117,7 +121,7 @@ def _start_files(home: str) -> frozenset[str]:
 
 @lru_cache(maxsize=8)
 def _own_folders(chosen: str | None, home: str) -> tuple[str, ...]:
-    del chosen, home  # the key: what the answer depends on
+    del chosen, home  # cache keys only: `locations` reads both from the environment
     folders = (locations.home(), os.path.dirname(locations.user_settings()))
     return tuple(dict.fromkeys(each for folder in folders for each in (folder, os.path.realpath(folder))))
 
@@ -159,7 +163,8 @@ def command_floor(command: RunCommand, cwd: str, roots: Roots) -> str:
     if program in _REMOVERS or (program in _OWNERS and _recursive(words)):
         return _targets(words, cwd, roots)
     if program == "find" and "-delete" in words:
-        # `find . -name '*.tmp' -delete` picks inside the workspace; `find /etc -type f -delete` is no pick at all.
+        # With a test, `find . -name '*.tmp' -delete` may start at the workspace. Outside the roots the starting point
+        # counts in any case: `find /etc -type f -delete`.
         picks = any(re.fullmatch(_FIND_TESTS, word) for word in words)
         return _targets(_starts(words), cwd, roots, inside_too=not picks)
     return ""
@@ -180,15 +185,15 @@ def _starts(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def removes_by_choice(command: RunCommand, effects: Iterable[Effect], *, deletes: bool) -> bool:
-    """Return whether what is removed is picked (`find -name x -delete`), so that the start of the search is no target.
+    """Return whether a search selects what is removed, so that its starting point is not removed as a whole.
 
-    `effects` are those of the whole call: `rm {}` gets what it removes from the `find` that runs it.
+    `effects` are those of the whole call: `rm {}` removes what the `find` that runs it selects.
     """
     if not command.words:
         return False
     program = posixpath.basename(command.words[0])
     if program not in _REMOVERS | _OWNERS:
-        return not (deletes and program == "rsync")  # `--delete` empties the target of what the source has not
+        return not (deletes and program == "rsync")  # `rsync --delete` removes what the source lacks, which may be all
     commands = [each.words for each in effects if isinstance(each, RunCommand)]
     runs = [_picks(words) for words in commands if _EXEC.intersection(words)]
     runs += [_fd_picks(words[1:]) for words in commands if words[:1] in (("fd",), ("fdfind",))]
@@ -196,9 +201,9 @@ def removes_by_choice(command: RunCommand, effects: Iterable[Effect], *, deletes
 
 
 def picks_by_pattern(command: RunCommand, folder: str) -> bool:
-    """Return whether a folder stands for what a pattern picks in it (`rm -r d*`), and is not itself the target.
+    """Return whether the command names `folder` only by a glob for things in it (`rm -r d*`).
 
-    How many files that are makes no difference; each word of the command is judged by `command_floor` besides.
+    However many files match: `command_floor` also judges each word, and takes `rm -r *` for the whole folder.
     """
     for word in command.words[1:]:
         head = "/".join(itertools.takewhile(lambda part: not re.search(r"[*?\[]", part), word.split("/")))
@@ -209,7 +214,7 @@ def picks_by_pattern(command: RunCommand, folder: str) -> bool:
 
 
 def _picks(words: tuple[str, ...]) -> bool:
-    """Return whether a `find` runs its command only for files that a test names, and not for all the others."""
+    """Return whether a test such as `-name` limits the files that a `find` runs its command for (no `-o`, no `!`)."""
     depth = 0
     found = False
     for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
@@ -226,7 +231,7 @@ _FD_VALUES = lazy_pattern(r"-[a-zA-Z0-9]*[dtSEcjoM]|--(?:max-|min-|exact-)?depth
 
 
 def _fd_picks(words: tuple[str, ...]) -> bool:
-    """Return whether an `fd` runs its command only for files that a pattern or an ending names."""
+    """Return whether a pattern or an extension limits the files that an `fd` runs its command for."""
     own = tuple(itertools.takewhile(lambda word: word not in _FD_EXEC, words))
     for before, word in itertools.pairwise(("", *own)):
         if before in ("-e", "--extension"):

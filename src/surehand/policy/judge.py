@@ -1,6 +1,6 @@
-"""The judge: one request is judged top to bottom, the tool as a whole, then each of its effects, the strictest wins.
+"""The judge: judges a request, first the tool as a whole, then each of its effects; the strictest verdict wins.
 
-Who has the first say on an effect stands in `Case.verdict`: the hard floor, rules, what is protected, the mode.
+`Case.verdict` is the order of precedence for one effect: hard floor, rules, default protections, mode.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 _DECIDING_EFFECTS = (WritePath, DeletePath, Connect, RemoteCall, Unreadable, RunCommand, StartAgent)
 _PATH_PARTS = lazy_pattern(r"[^\s'\"`;|&<>(){}=,@:]+")  # what may be a path inside a text
 _HOST_PARTS = lazy_pattern(r"[\w.-]+")  # what may be a host inside a text
-# Files of the system that tell what machine this is, and nothing of anybody.
+# System files that describe the machine and hold nothing private: they may be read unasked.
 _PUBLIC = lazy_pattern(
     r"/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|filesystems|swaps|partitions|stat|vmstat|diskstats|devices|modules|"
     r"interrupts|cmdline|(?:self/)?net/(?:arp|dev|route|snmp|sockstat)|(?:self/)?(?:mounts|cgroup)"
     r"|self/(?:status|limits|mountinfo)|sys/(?:kernel|fs|vm|net)(?:/[a-z][\w-]*)+)"
     r"|/etc/(?:os-release|lsb-release|hostname|\w+[-_](?:release|version)|issue(?:\.net)?|timezone|localtime|shells|services|"
     r"protocols|mime\.types|nsswitch\.conf|ld\.so\.conf)"
-    r"|(?:/usr(?:/local)?)?/s?bin|/usr/include(?:/[\w./+-]+)?"  # which programs there are, and headers
+    r"|(?:/usr(?:/local)?)?/s?bin|/usr/include(?:/[\w./+-]+)?"  # programs; headers
     r"|/usr/lib/os-release|/usr/share/(?:zoneinfo|dict)(?:/[\w./+-]+)?"
     r"|/sys/fs/cgroup/(?:memory\.max|memory\.current|cpu\.max|pids\.max|cgroup\.controllers)"
     r"|/sys/devices/system/cpu/(?:online|present|possible)|/sys/class/(?:net|block|thermal|power_supply|hwmon)"
@@ -75,14 +75,14 @@ PathEffect = ReadPath | WritePath | DeletePath
 
 
 class Judgement:
-    """Judges one request: create it, take its `decision`, drop it."""
+    """Judges one request; made anew for each."""
 
     def __init__(self, policy: Policy, request: Request, place: ResolvedPath | None = None) -> None:
         self.policy = policy
         self.request = request
         self.rules = Matching(policy.book, policy.roots(request), request, place)
         self.cover: Rule | None = None
-        """The allow rule for the tool as a whole, if there is one: it covers effects inside the roots."""
+        """The allow rule for the tool as a whole, if any; for its paths it counts inside the roots only."""
 
     # -- the whole call ------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Judgement:
         return Case(
             effect,
             rules=rules,
-            # What a server says of its own tools is no proof: only a rule of the user's lets it run in mode plan.
+            # A server's word that its tool is read-only proves nothing: mode plan needs an allow rule of the user too.
             changes=not (self.request.read_only and (rules.allow or rules.cover)),
             default=("ask", f"what {effect.tool} of server {effect.server} does cannot be seen from here"),
         ).verdict(self.request.mode)
@@ -238,14 +238,14 @@ def _guard(rules: Matching, effect: RunCommand, allow: tuple[Rule, ...]) -> Guar
 
 
 def _denied_command(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
-    """Yield a question if the arguments of a program that may run others contain a denied command."""
+    """Yield a guard that asks if the arguments of a program that may run others contain a denied command."""
     for rule in rules.book.of("command", "deny"):
         if rule.command is not None and rules.counts(rule) and rule.command.hidden_in(words):
             yield Guard("ask", f"{words[0]} may run what rule {rule.text} ({rule.origin}) denies", (rule,))
 
 
 def _denied_host(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
-    """Yield a question if any argument of a program contains a host that a rule denies."""
+    """Yield a guard that asks if an argument of a program contains a host that a rule denies."""
     denied = [rule for rule in rules.book.of("host", "deny") if not rule.whole and rules.counts(rule)]
     if not denied:
         return
@@ -256,7 +256,7 @@ def _denied_host(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
 
 
 def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
-    """Yield a question if an argument of an unknown program is a path that a rule denies."""
+    """Yield a guard that asks if an argument of an unknown program contains a path that a rule denies."""
     denied = [rule for rule in rules.book.own if rule.verdict == "deny" and rule.kind in ("read", "write")]
     if not denied:
         return
@@ -264,7 +264,7 @@ def _denied_path(rules: Matching, words: tuple[str, ...]) -> Iterator[Guard]:
 
     if known_words(words[0]):
         return
-    given = words if "=" in words[0] else words[1:]  # a variable's value is text as well
+    given = words if "=" in words[0] else words[1:]  # `NAME=value`: the value may be a path
     for part in dict.fromkeys(part for word in given for part in _PATH_PARTS.findall(word)[:64]):
         place = rules.roots.resolve(os.path.join(rules.request.cwd, part))
         for rule in denied:
@@ -283,7 +283,11 @@ _CHECKS = (_denied_command, _denied_host, _denied_path)
 
 
 def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, cover: Rule | None) -> JudgedEffect:
-    """Judge a read, write or removal. `command` implies it; `cover` is an allow rule that holds inside the roots."""
+    """Judge a read, write or removal.
+
+    `command` is the command that implies it. `cover` is an allow rule for the tool or the command as a whole, which
+    counts for paths inside the roots only.
+    """
     request = rules.request
     place = rules.resolve(effect.path)
     reads = isinstance(effect, ReadPath)
@@ -320,7 +324,7 @@ def judge_path(rules: Matching, effect: PathEffect, command: RunCommand | None, 
 
 
 def _of_no_matter(effect: PathEffect, place: ResolvedPath, request: Request) -> str:
-    """Return why a path needs no judgement: it is no file, or saved output that may be read. Empty otherwise."""
+    """Return why a path is allowed unjudged: a device like /dev/null, or reading saved output. Empty otherwise."""
     reads = isinstance(effect, ReadPath)
     neutral = place.given == "/dev/null" or (place.given in _NEUTRAL and not reads)
     if neutral and not isinstance(effect, DeletePath):
@@ -340,10 +344,13 @@ def _protection(
     ask: tuple[Rule, ...],
     allow: tuple[Rule, ...],
 ) -> Guard | None:
-    """Return what protects this path by default. A rule of the user's that spells the name out lifts a question.
+    """Return the default protection of this path, None if it has none.
 
-    `lists`: only names and sizes are read, so even a secret file may appear.
-    `deny` and `ask` are the built-in rules.
+    An allow rule of the user that spells out the file's name lifts a protection that asks, and makes most of those that
+    deny ask instead. One that is the exact path of a secret lifts its protection.
+
+    `lists`: the command prints only names and sizes, so a secret inside the roots may be listed.
+    `deny` and `ask` are the built-in rules that match.
     """
     if "\0" in place.given:
         return Guard("deny", "no path holds a NUL character")
@@ -354,7 +361,7 @@ def _protection(
     if any(is_secret(fold_name(name)) for name in place.names) and not (unread and os.path.isfile(place.real)):
         if exact:
             return None
-        if isinstance(effect, DeletePath):  # tells and changes nothing of what is in it
+        if isinstance(effect, DeletePath):  # deleting reveals nothing of the content
             return None if meant else Guard("ask", f"{place.given} holds secrets")
         rule = f"{'Read' if reads else 'Edit'}({rules.roots.spell(place.given)})"
         reason = f"{place.given} holds secrets, going by its name; where it holds none, a user's rule {rule} allows it"
@@ -397,7 +404,7 @@ def _secret_by_another_name(rules: Matching, place: ResolvedPath) -> str:
 
 
 def public_file(place: ResolvedPath) -> bool:
-    """Return whether this is a system file that anybody may read. Symbolic links are resolved first."""
+    """Return whether the resolved path is a system file that anybody may read."""
     real = (
         _OWN_PROCESS.sub(r"/proc/self/\1", place.real)
         if place.given.startswith(("/proc/self/", "/proc/mounts", "/proc/net/"))
@@ -415,7 +422,7 @@ def _trusted_with(rules: Matching, effect: PathEffect, place: ResolvedPath) -> s
 
 
 def _lists(command: RunCommand | None) -> bool:
-    """Return whether a command prints names and sizes of files, never their contents."""
+    """Return whether a command prints only names and sizes of files, not their contents."""
     if command is None or not command.read_only:
         return False
     name, *words = command.words
@@ -471,12 +478,12 @@ def _as_rule(tool: str, key: str, text: str) -> Rule:
     return Rule("deny", f"{where} = {text}", "name", tool, text, Origin("user", where), reason=f"{key} of {tool}")
 
 
-# -- who has the first say -------------------------------------------------------------------------------------------
+# -- the order of precedence -----------------------------------------------------------------------------------------
 
 
 @frozen
 class Guard:
-    """A default protection: its verdict and its reason."""
+    """A default protection: its verdict, its reason, and the rules behind it."""
 
     verdict: Verdict
     reason: str
@@ -495,7 +502,7 @@ class RulesFor:
 
 @frozen
 class Case:
-    """One effect, and all that can decide on it."""
+    """One effect, and everything its verdict depends on except the mode."""
 
     effect: Effect
     rules: RulesFor = RulesFor()
@@ -507,7 +514,7 @@ class Case:
     """Whether the guard asks even in mode bypass."""
 
     def verdict(self, mode: Mode) -> JudgedEffect:
-        """Return the verdict of the first that has a say."""
+        """Return the verdict by the first condition that applies, in order of precedence."""
         rules, guard = self.rules, self.guard
         every = tuple(dict.fromkeys((*rules.deny, *rules.ask, *(guard.rules if guard else ()), *rules.allow)))
         if self.floor:

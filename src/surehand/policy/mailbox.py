@@ -1,7 +1,7 @@
-"""`Mailbox`: approvals that wait in a file, to be answered from any other process.
+"""`Mailbox`: an approver that stores its questions in a file, where any other process can answer them.
 
 A question is a row with a time limit. The asking process refreshes the row while it waits. If the process dies, the row
-stays unanswered, and the same call asked again reuses it. Time running out is never taken as a yes.
+stays unanswered, and the same call asked again reuses it. A timeout is a no.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Mailbox:
                         answered = True
                         return found
                     await asyncio.sleep(self.poll_s)
-                _stop_waiting(store, identity)  # from now on an answer is refused: the last one is read after that
+                _stop_waiting(store, identity)  # refuses later answers; one given just before is read next
                 answered = True
                 return _look(store, identity) or Answer("no", f"nobody answered within {self.timeout_s:g} s")
             finally:
@@ -121,7 +121,7 @@ class Mailbox:
             with store:
                 changed = store.execute(
                     "update approvals set answer = ?, answered = ?, answered_by = ? "
-                    "where id = ? and answer is null and waiting > ?",  # its asker may have left since the check
+                    "where id = ? and answer is null and waiting > ?",  # it may have stopped waiting just now
                     (json.dumps(answer.to_dict()), now, by, identity, now - _WAITS_S),
                 ).rowcount
         if changed != 1:
@@ -181,7 +181,7 @@ def _stop_waiting(store: sqlite3.Connection, identity: str) -> None:
 
 
 def _to_row(question: Question) -> dict[str, Any]:
-    """Return what another process needs to show the question. Secrets in it are masked."""
+    """Return what another process needs to show the question, with secrets masked."""
     return mask_data(
         {
             "text": question.text(),

@@ -1,10 +1,10 @@
-"""Paths as the policy sees them: where a name leads, whether that is inside, and which patterns it matches.
+"""Paths as the policy sees them: resolved, inside the roots or not, and matched against the patterns of rules.
 
 A pattern reads as in `.gitignore`: `.env` at any depth, `./src/**` from the workspace, `/etc/**` and `~/.ssh/**` from
 the root and the home folder; what matches a folder matches everything below it.
 
-A rule that forbids reads its pattern generously (any depth, case ignored), a rule that allows reads it narrowly
-(`src/**` only at the workspace's top, case exact): a doubt never widens what may happen.
+A deny or ask rule matches generously (`src/**` at any depth, case ignored), an allow rule narrowly (only at the top of
+the workspace, case exact): what is ambiguous is never allowed by it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IGNORABLE = (
 
 
 def fold_name(text: str) -> str:
-    """Return `text` as the most forgiving file system would compare it: case, form and invisible characters aside."""
+    """Normalize a name for comparison, as some file systems do: case, Unicode form and invisible characters."""
     if text.isascii():
         return text.lower()
     import unicodedata
@@ -42,7 +42,7 @@ def fold_name(text: str) -> str:
 
 @frozen
 class ResolvedPath:
-    """One path of an effect: normalized as it was given, and with all links resolved."""
+    """One path of an effect: normalized as given, and with all symlinks resolved."""
 
     given: str
     real: str
@@ -84,21 +84,21 @@ class Roots:
         return self._secret_links
 
     def resolve(self, path: str, folders: dict[str, str] | None = None) -> ResolvedPath:
-        """Return the place `path` stands for. A path with a NUL leads nowhere and is outside.
+        """Resolve a path. One that cannot be resolved, such as one with a NUL, is outside.
 
-        `folders` remembers where folders lead, for the judgement of many paths.
+        `folders` caches resolved directories, for calls with many paths.
         """
         given = os.path.normpath(path)
         try:
             real = real_path(path) if folders is None else _real_path_of_many(path, folders)
         except (ValueError, OSError, ToolFailure):
             return ResolvedPath(given, given, inside=False)
-        # A name inside by its spelling alone (`link/../x`) is judged by where it leads as well.
+        # Both names must be inside: `link/../x` is so by its spelling, but may lead out.
         named_inside = _within(given, self.given) or _within(given, self.real)
         return ResolvedPath(given, real, inside=named_inside and _within(real, self.real))
 
     def spell(self, path: str) -> str:
-        """Return a path as a rule spells it out: from the workspace where it lies there."""
+        """Return a path as a rule would spell it: `./...` if it lies in the workspace."""
         return next((f".{path[len(each) :]}" for each in self.workspace_names if path.startswith(f"{each}/")), path)
 
 
@@ -113,7 +113,7 @@ def _real_path_of_many(path: str, folders: dict[str, str]) -> str:
 
 
 def _within(path: str, folders: Sequence[str]) -> bool:
-    for folder in folders:  # noqa: SIM110  # half the time of `any`, and asked for every path that is judged
+    for folder in folders:  # noqa: SIM110  # half the time of `any`, and runs for every path
         if is_beneath(path, folder):
             return True
     return False
@@ -147,12 +147,12 @@ class PathPattern:
         return self.expression is not None and self.expression.match(path) is not None
 
     def touches_below(self, folder: str) -> bool:
-        """Return whether anything below `folder` may match, and so would be changed by a recursive change."""
+        """Return whether anything below `folder` may match, which a recursive change of the folder would change too."""
         folder = fold_name(folder) if self.generous else folder
         return any(is_beneath(start, folder) for start in self.starts)
 
     def names(self, component: str) -> bool:
-        """Return whether the pattern spells out `component` (no wildcard), and so was written for it."""
+        """Return whether `component` is literally, without wildcards, a component of the pattern."""
         return fold_name(component) in {fold_name(part) for part in self.text.split("/") if not _WILD.search(part)}
 
 

@@ -1,7 +1,7 @@
 """`Policy`: one judgement for every call.
 
 Each effect of a call is judged by itself (hard floor, deny, ask, what is protected by default, mode, allow, otherwise
-ask); the strictest verdict over all effects is the call's. Nothing here runs, reads a file's content or asks anybody.
+ask); the strictest verdict over all effects is the call's. Judging never runs the call, and never asks anybody.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ELSEWHERE: Final = ("-C", "--git-dir", "--work-tree")
 
 
 class Policy:
-    """Rules in force, and the judgement over them. Immutable; any number of sessions may share one."""
+    """Judges calls by the rules in force. Immutable but for its caches; any number of sessions may share one."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Policy:
         command_line: Sequence[str] = (),
         capable: Callable[[int], Sequence[str]] | None = None,
     ) -> Policy:
-        """Return the policy of a workspace: the user's settings, the project's narrowing rules, the command line's."""
+        """Build the policy of a workspace from the user's, the command line's and the project's (not allow) rules."""
         rules = rules_in_force(settings, workspace, command_line)
         return cls(rules, public_hosts=settings.web.opened_hosts, capable=capable)
 
@@ -89,7 +89,7 @@ class Policy:
         return found
 
     def judge(self, request: Request) -> Decision:
-        """Return the verdict on a call."""
+        """Return the verdict on a call. One without effects and grants is cached by what it depends on."""
         if request.effects or request.grants:
             return self._judge_anew(request)
         key = (
@@ -120,7 +120,7 @@ class Policy:
         place, reads = self.roots(request).resolve(effect.path), isinstance(effect, ReadPath)
         if request.leads is not None:
             request.leads[effect.path] = place.real
-        if reads and has_other_names(place):  # which ones is looked for on the disk
+        if reads and has_other_names(place):  # hard links: where the others are is looked up on the disk each time
             return self._judge_effects(request)
         key = (
             reads,
@@ -150,7 +150,8 @@ class Policy:
         if decision is None:
             if len(self._paths) >= PATHS_REMEMBERED:
                 self._paths.clear()
-            # The path is not resolved again: a link turned round meanwhile must not give another's verdict to it.
+            # Do not resolve again: if a symlink changed meanwhile, the verdict on its new target would be cached for
+            # the old one.
             decision = self._paths[key] = Judgement(self, request, place).decision()
         return decision
 
@@ -160,7 +161,7 @@ class Policy:
         return Judgement(self, request).decision()
 
     def bind(self, session: Session) -> None:
-        """Set on a session which paths its searches leave out and its commands may not change."""
+        """Set which paths a session's searches omit, and which its commands may not change or may also write to."""
         session.keeps_out = self.keeps_out(session.workspace, session.roots)
         session.keeps_as_is = _with_trusted(self.keeps_as_is(session.workspace, session.roots), session.workspace)
         session.opens = lambda: self.opens(session.workspace, session.roots, session.grants)
@@ -184,7 +185,10 @@ class Policy:
         return self._denied_paths("write", Roots(workspace, roots))
 
     def find_rule_by_full_path(self, workspace: str) -> str:
-        """Return a rule that narrows something in the workspace by its full path: a worktree has that elsewhere."""
+        """Return the first deny or ask rule that names a path in the workspace in full; empty if there is none.
+
+        In a worktree, which has the same files elsewhere, such a rule would not match.
+        """
         roots = Roots(workspace)
         for rule in self.rules:
             if rule.verdict == "allow" or rule.kind not in ("read", "write") or not rule.spec.startswith(("/", "~")):
@@ -196,7 +200,7 @@ class Policy:
         return ""
 
     def _denied_paths(self, kind: Kind, roots: Roots) -> Callable[[str], bool] | None:
-        """Return a test whether a rule of the user denies this kind of effect on a path; None without such rules."""
+        """Return a test for paths that a deny rule, not built in, covers for this kind; None without such rules."""
         denied = [rule for rule in self.own_rules if (rule.kind, rule.verdict) == (kind, "deny")]
         if not denied:
             return None
@@ -211,9 +215,9 @@ class Policy:
 
 
 class Both(Policy):
-    """The intersection of two policies: the stricter verdict of the two, whatever either says.
+    """The intersection of two policies: the stricter of their verdicts.
 
-    `ceiling` is the parent's mode; a request in a freer one is judged as if it were in this.
+    `ceiling` is the parent's mode; a request in a freer mode is judged in this one.
     """
 
     def __init__(self, parent: Policy, child: Policy, ceiling: Mode) -> None:
@@ -269,7 +273,7 @@ def narrower_mode(first: Mode, second: Mode) -> Mode:
 
 
 def bypass_problem(*, sandboxed: bool, confirmed: bool) -> str:
-    """Return why mode `bypass` may not be used here, or nothing."""
+    """Return why mode `bypass` may not be used here; empty if it may."""
     if not sandboxed:
         return "mode bypass never asks, and is refused outside a sandbox; use accept-edits, or a container"
     return (
@@ -281,12 +285,12 @@ def bypass_problem(*, sandboxed: bool, confirmed: bool) -> str:
 
 # -- confined sessions -----------------------------------------------------------------------------------------------
 
-# An agent in a worktree of its own is confined: nothing outside its folder may be changed, whatever rules allow. Its
-# folder is a repository's second one, so that git's way into the first is closed as well.
+# An agent in a worktree of its own is confined: it may change nothing outside that directory, whatever rules allow.
+# That includes the repository's main worktree, which git reaches by `-C`, `--git-dir` and `--work-tree`.
 
 
 def leaves(effects: Iterable[Effect], cwd: str, roots: Roots) -> str:
-    """Return what would change something outside the roots, in words; nothing where all stays inside."""
+    """Return why a confined session may not make a call: what it may change outside the roots. Empty if nothing."""
     every = list(_with_implied(effects))
     for effect in every:
         if isinstance(effect, WritePath | DeletePath) and _outside(effect.path, roots):
@@ -326,14 +330,14 @@ def _folders_of(run: RunCommand) -> Iterator[str]:
 
 # -- folders that rules open -----------------------------------------------------------------------------------------
 
-# Allow rules open folders to commands as well: `Edit(~/.cache/uv/**)` is meant for every program alike. Only whole
-# folders that are there, outside the session's roots, named from the root or the home folder. Never a folder of the
-# system, the home folder or one with Surehand's own state, nor one in which another rule denies something: the commands
-# that are written out are judged word by word, but the programs they start are held by the sandbox alone.
+# An allow rule such as `Edit(~/.cache/uv/**)` also lets sandboxed commands write to that directory. It must be an
+# existing directory outside the session's roots, named as a whole and from `/` or `~/`. Never opened are system
+# directories, the home directory, those with secrets or Surehand's own state, and those in which a deny or ask rule
+# forbids something: of programs that a command starts, only the sandbox knows what they write.
 
 
 def list_opened_folders(rules: Iterable[Rule], grants: Iterable[Rule], roots: Roots) -> tuple[str, ...]:
-    """Return the folders that these rules, and those an approver gave, open for writing."""
+    """Return the folders that these rules and an approver's grants open to commands for writing."""
     known = tuple(rules)
     denied = [rule for rule in known if rule.kind == "write" and rule.verdict != "allow"]
     if any(rule.whole for rule in denied):
@@ -345,7 +349,7 @@ def list_opened_folders(rules: Iterable[Rule], grants: Iterable[Rule], roots: Ro
 
 
 def _folder(rule: Rule, roots: Roots) -> str:
-    """Return the folder a rule opens as a whole, or nothing."""
+    """Return the folder a rule opens; empty if it opens none."""
     name = rule.spec.removesuffix("/**")
     if name == rule.spec or not name.startswith(("/", "~/")) or has_wildcard(name) or rule.untrusted_only:
         return ""

@@ -1,9 +1,9 @@
-"""Files of projects that steer the tools which only look there: git's settings, pinned versions, links to elsewhere.
+"""Files of projects that make read-only commands do more than read: git settings, pinned versions, symlinks, modules.
 
 A pinned tool chain makes `cargo --version` run a program of the folder, `fix = true` makes `ruff check` write, and a
-manifest that is a link can make its tool print a line of another file in an error. A tool states the folders it
-runs in as reads; each is looked through here, upwards as the tools do it. What cannot be read for certain is asked
-about.
+manifest that is a symlink can make its tool quote a line of another file in an error. The directories a command runs in
+are among its reads (`obeys_folder`); each, and those above it, is searched as the programs do. Settings that cannot be
+parsed make the command ask.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surehand.policy.policy import Request
     from surehand.shell.programs.record import Program
 
-# File that pins a version → the programs that heed it, and what in it is a place rather than a version.
+# File that pins a version → (the programs that obey it, what in it is a path instead of a version), both patterns.
 _PINS: dict[str, tuple[str, str]] = {
     "rust-toolchain": (r"cargo|rustc|rustup|rustfmt", r"(?m)^\s*path\s*=|/"),
     "rust-toolchain.toml": (r"cargo|rustc|rustup|rustfmt", r"path|\\u"),
@@ -42,7 +42,7 @@ _PINS: dict[str, tuple[str, str]] = {
     "mise.toml": (r".*", r"path:|\\u"),
     ".mise.toml": (r".*", r"path:|\\u"),
 }
-# The manifests and settings a program reads in its folder and above, none of which may be a link that leads out.
+# Manifests and settings a program reads in its directory and above; none may be a symlink to outside the roots.
 _SETTINGS: dict[str, tuple[str, ...]] = {
     "cargo": (
         "Cargo.toml",
@@ -73,7 +73,7 @@ _LEADS_AWAY = lazy_pattern(r"[^\s\"'=,\[\](){}]*\.\.[^\s\"',\])}]*|(?<=[\"'\s])[
 
 
 def project_problem(effect: RunCommand, request: Request) -> str:
-    """Return why a command that looks must be asked about in the folders it runs in, or nothing."""
+    """Return why a read-only command must ask because of files where it runs; empty if it need not. Not for git."""
     program = posixpath.basename(effect.words[0]) if effect.words else ""
     if not program or program == "git":
         return ""
@@ -95,11 +95,11 @@ def record_of(program: str) -> Program:
 
 
 def _steers(program: str, effect: RunCommand) -> Callable[[str], bool]:
-    """Return the test for names of files that steer a program."""
+    """Return a test for the names (lower case) of files that change what a program does or reads."""
     names = {name for name, (programs, _) in _PINS.items() if re.fullmatch(programs, program)}
     names |= set(_SETTINGS.get(program, ()) if program in _JUDGES else ())
     if record_of(program).opens_list and any(map(_CHECKS.match, effect.words)):
-        names |= {word.lower() for word in effect.words[1:]}  # lists that name what is read
+        names |= {word.lower() for word in effect.words[1:]}  # `sha256sum -c LIST` reads every file that LIST names
     imports = _imports_from_its_folder(program, effect)
     return lambda name: name in {each.rpartition("/")[2] for each in names} or (imports and _is_python_module(name))
 
@@ -108,7 +108,7 @@ _CHECKS = lazy_pattern(r"--check|-\w*c")
 
 
 def _written_problem(program: str, steers: Callable[[str], bool], request: Request) -> str:
-    """Return which file that steers the program this same line writes: its present contents say nothing then."""
+    """Return why the check is void: the same call writes a file that steers the program. Empty if it does not."""
     for effect in request.effects or ():
         if isinstance(effect, WritePath):
             paths = [path.lower() for path in (effect.path, os.path.realpath(effect.path))]
@@ -126,7 +126,7 @@ _NAMED_PINS = [pin for pin in _PINS.values() if pin[0] != ".*"]
 
 
 def _pin_problem(program: str, folders: dict[str, None], request: Request) -> str:
-    """Return which file picks the program by a path, or links to another file, which an error would quote."""
+    """Return which version file names the program by a path, or is a symlink to a file that an error would quote."""
     if not heeds_a_project(program):
         return ""
     for folder in folders:
@@ -193,7 +193,7 @@ def _ruff(path: str, effect: RunCommand, request: Request) -> str:
 
 
 def _javascript(path: str, effect: RunCommand, request: Request) -> str:
-    """Say which file chooses the release of a package manager that runs, or code that it loads."""
+    """Return which file chooses the release of the package manager, or code that it loads."""
     folder, name = os.path.split(path)
     if name == "package.json":
         chooses = re.search(r"packageManager|devEngines|\\u", _read(path))
@@ -225,9 +225,9 @@ _JUDGES: dict[str, Callable[[str, RunCommand, Request], str]] = {
     "cargo": _cargo, "go": _go, "ruff": _ruff, "yarn": _javascript, "pnpm": _javascript, "ack": _ack,
     "shellcheck": _shellcheck, "yamllint": _yamllint,
 }  # fmt: skip
-# Modules of Python releases newer than the one that may run here, and the one that `-m` is given.
+# Modules of Python releases newer than this interpreter, and `pip`, which `-m` runs.
 _NEWER_MODULES = frozenset({"annotationlib", "compression", "profiling", "pip"})
-# Part of Jython, for which `copy` looks in older releases: found without an `__init__`, too.
+# `copy` of older releases tries to import `org.python.core` (Jython); a package `org` is found without `__init__` too.
 _JYTHON = "org"
 
 
@@ -236,14 +236,14 @@ def _imports_from_its_folder(program: str, effect: RunCommand) -> bool:
 
 
 def _is_python_module(name: str) -> bool:
-    """Return whether a file or folder has the name of a module of Python's own, or begins like those inside it."""
+    """Return whether a file or folder has the name of a standard module, or starts with `_` like private ones."""
     module = name.partition(".")[0]
     known = module in sys.stdlib_module_names or module in _NEWER_MODULES or module == _JYTHON
     return known or re.match("_[^_]", module) is not None
 
 
 def _module_problem(program: str, effect: RunCommand, folders: dict[str, None]) -> str:
-    """Return which file `python -m` would import instead of a standard module: it searches its folder first."""
+    """Return which file `python -m` would import instead of a standard module: it searches its directory first."""
     if not _imports_from_its_folder(program, effect):
         return ""
     try:
@@ -262,7 +262,7 @@ def _find_modules(folder: str) -> Iterator[str]:
 
 
 def _points_away(path: str, folder: str, request: Request) -> str:
-    """Return whether a manifest names a path outside the workspace, and which."""
+    """Return why a manifest must ask: it names a path outside the roots. Empty if it names none."""
     for word in _LEADS_AWAY.findall(re.sub(r"(?m)(?:#|//).*$", "", _read(path))):
         if _leads_out(os.path.join(folder, os.path.expanduser(word.strip("\"'"))), request):
             return f"{path} leads to {word}, outside the workspace"
@@ -276,7 +276,7 @@ def _leads_out(path: str, request: Request) -> bool:
 
 
 def _below(folders: dict[str, None], request: Request) -> Iterator[str | None]:
-    """Yield every folder below, in which a tool that goes through a tree takes further settings; None for too many."""
+    """Yield these folders and all below, where a tool that walks trees finds more settings; None once too many."""
     count = 0
     waiting = [folder for folder in folders if not _leads_out(folder, request)]
     while waiting:
@@ -341,7 +341,7 @@ def _read(path: str) -> str:
 
 
 def repository_problem(effect: RunCommand, request: Request) -> str:
-    """Return why a command that looks must be asked about here, or nothing."""
+    """Return why a read-only `git` must ask: files here make it run or read others, or it may print a secret."""
     if not effect.words:
         return ""
     if posixpath.basename(effect.words[0]) != "git":
@@ -360,7 +360,7 @@ def repository_problem(effect: RunCommand, request: Request) -> str:
     return _committed_secret(effect, folders, request)
 
 
-# What makes a repository of a folder, or settings of one. A repository's own are never written unasked.
+# Names (lower case) of files that make a directory a git repository, or configure one.
 _STEERS_GIT = frozenset(
     {
         *("head", "config", "config.worktree", "commondir", "gitdir", "index", "alternates", "attributes"),

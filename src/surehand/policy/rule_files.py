@@ -1,4 +1,4 @@
-"""Rules in TOML files: read with their line, reason and examples, and written back one at a time.
+"""Rule files: rules are read from TOML with their line, reason and examples, and approved ones are added to it.
 
 [permissions]
 deny = ["Bash(curl:*)"]
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 _KEYS = frozenset({"allow", "ask", "deny", "reason", "match", "not_match", "after_untrusted"})
 LIMIT_BYTES = 1024 * 1024
 _ANYWHERE = "/workspace"
-"""Where relative paths of examples are meant from."""
+"""The workspace in which relative paths of examples are resolved."""
 
 
 def read_rules(path: str, source: RuleSource, *, check: bool = True) -> list[Rule]:
-    """Return the rules a TOML file holds; none when it does not exist. Anything else wrong with it is a RuleError."""
+    """Return the rules of a TOML file, none if it does not exist; raise RuleError for anything else wrong with it."""
     text = read_text(path)
     if text is None:
         return []
@@ -58,7 +58,10 @@ def read_rules(path: str, source: RuleSource, *, check: bool = True) -> list[Rul
 
 
 def read_text(path: str) -> str | None:
-    """Return the text of a policy file, None when there is none; refuse links, odd files and other people's."""
+    """Return the text of a policy file; None if it does not exist.
+
+    Raises RuleError for a symlink, a file that is not regular or over LIMIT_BYTES, and text that is not UTF-8.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +82,7 @@ def read_text(path: str) -> str | None:
 
 
 class _Lines:
-    """Finds the line a rule stands on: its text, as often as it has been asked for, from the top."""
+    """Finds the line number of a rule by its quoted text; the same text asked for again gives its next line."""
 
     def __init__(self, path: str, text: str, source: RuleSource) -> None:
         self.path = path
@@ -142,7 +145,7 @@ def _row(row: Any, lines: _Lines, check: bool) -> Iterator[Rule]:
 
 
 def check_examples(rules: Sequence[Rule], examples: Sequence[str], *, wanted: bool) -> None:
-    """Raise RuleError when the rules of one table do not treat one of its examples as it says."""
+    """Raise RuleError if no rule of a table matches an example that is `wanted`, or one matches another example."""
     for example in examples:
         hit = next((rule for rule in rules if example_matches(rule, example)), None)
         if (hit is not None) is wanted:
@@ -154,7 +157,7 @@ def check_examples(rules: Sequence[Rule], examples: Sequence[str], *, wanted: bo
 
 
 def example_matches(rule: Rule, example: str) -> bool:
-    """Return whether the rule is about `example`. Relative paths are meant from the workspace."""
+    """Return whether the rule matches `example`; relative paths are resolved in the workspace."""
     match rule.kind:
         case "command":
             return _command_matches(rule, example)
@@ -170,7 +173,7 @@ def example_matches(rule: Rule, example: str) -> bool:
 
 
 def _command_matches(rule: Rule, example: str) -> bool:
-    """A command line matches when one of its simple commands does, as in a call."""
+    """Return whether the rule matches one of the simple commands of a line, as in a call."""
     commands = _simple_commands(example)
     pattern = rule.command
     if pattern is None:
@@ -200,8 +203,8 @@ def _path_matches(rule: Rule, example: str) -> bool:
 
 # Sources of the rules in force: the user's settings, the project's file, the command line.
 #
-# The settings say which rules hold; the files say on which line each stands. A project's file may only narrow: its
-# allow rules never count, its deny and ask rules count always, trusted or not.
+# The user's rules come from the loaded settings; their file is read again only for the line of each. A project's file
+# may only narrow: its allow rules never count, its deny and ask rules always do, whether the project is trusted or not.
 
 PROJECT_FILE = "surehand.toml"
 
@@ -209,12 +212,12 @@ Key = tuple[Verdict, str]
 
 
 def rules_in_force(settings: Settings, workspace: str, command_line: Sequence[str]) -> list[Rule]:
-    """Return every rule that is not built in; raise RuleError for one that is wrong, with file and line."""
+    """Return every rule that is not built in; raise RuleError, with file and line, for an invalid one."""
     project = read_rules(os.path.join(workspace, PROJECT_FILE), "project")
     try:
         wanted = _from_settings(settings)
     except RuleError:
-        _user_rules(workspace)  # says the same with file and line, where the rule stands in a file
+        _user_rules(workspace)  # raises the same error with file and line, if the rule is in a file
         raise
     user = _user_rules(workspace) if wanted else {}
     theirs = {(rule.verdict, rule.text): rule for rule in project}
@@ -261,7 +264,7 @@ def _rules_of_row(row: RuleSettings) -> list[Rule]:
     return rules
 
 
-# Remember "always": a rule added to the user's own settings file, atomically, the rest of it left as it is.
+# The answer "always": rules are added to the user's settings file atomically; the rest of the file stays as it is.
 
 
 def remember(rules: str, path: str | None = None) -> None:
@@ -288,7 +291,7 @@ def _append_rules(path: str, rules: Sequence[str]) -> None:
         newline = "\r\n" if "\r\n" in before else "\n"
         gap = "" if before.endswith("\n") or not before else newline
         after = before + gap + "".join(map(_rule_table, added)).replace("\n", newline)
-        _allowed_rules(after, path)  # what would not parse is never written
+        _allowed_rules(after, path)  # raises if the new text does not parse; nothing is written then
         write_private(path, after, mode=mode_of(path))
 
 
@@ -299,7 +302,7 @@ def _rule_table(rule: str) -> str:
 
 def _read_settings(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", newline="") as file:  # its line endings are kept
+        with open(path, encoding="utf-8", newline="") as file:  # newline="" keeps its line endings
             return file.read()
     except FileNotFoundError:
         return ""
@@ -322,7 +325,7 @@ def _allowed_rules(text: str, path: str) -> set[str]:
 
 
 def find_mistakes(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[str]:
-    """Return what looks like a mistake in the rules: one that can match nothing, or that another one undoes."""
+    """Return a text on each rule that looks like a mistake: it matches no tool, or a stricter rule overrides it."""
     own = [rule for rule in rules if rule.origin.source != "built-in"]
     found = [_idle(rule, known_tools) for rule in own]
     found += [_undone(rule, own) for rule in own]
@@ -330,7 +333,10 @@ def find_mistakes(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[str
 
 
 def find_misnamed(rules: Sequence[Rule], known_tools: Sequence[str]) -> list[str]:
-    """Return the rules that name no tool but nearly do; one that is near to none may be meant for a tool to come."""
+    """Return a text on each rule whose tool name looks misspelled.
+
+    A name unlike that of any known tool is not reported: such a tool may be registered later.
+    """
     near = [rule for rule in rules if nearest(rule.name, known_tools, cutoff=0.75)]
     found = [_idle(rule, known_tools) for rule in near]
     return [each for each in found if each is not None]
@@ -345,7 +351,7 @@ def _idle(rule: Rule, known_tools: Sequence[str]) -> str | None:
 
 
 def _undone(rule: Rule, rules: Sequence[Rule]) -> str | None:
-    """An allow (or ask) rule that a stricter one about the same thing makes idle."""
+    """Return that a stricter rule about the same thing overrides this one; None if none does."""
     order = ("allow", "ask", "deny")
     for other in rules:
         stricter = order.index(other.verdict) > order.index(rule.verdict)

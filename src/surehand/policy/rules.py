@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 Verdict = Literal["allow", "ask", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 RuleSource = Literal["built-in", "user", "project", "session", "command line"]
-# A new kind of rule also needs `judge.py`, `example_matches` of `rule_files.py` and docs/policy.md. Depending on what
-# it is about, in addition:
-# - a new effect: `core/effects.py`, `_DECIDING_EFFECTS` of `judge.py`, the texts in `approval.py`, `cli/policy.py` and
-#   `console/static/pages/policy.js`; `__init__.py` of the package if tools may declare it;
-# - paths: `book.py`, `_problem` below, `find_rule_by_full_path` of `policy.py`;
-# - what searches and started programs may reach: `bind` of `policy.py`;
-# - anything new in a request: the two keys of remembered verdicts in `policy.py`.
+# A new kind of rule also needs `judge.py`, `example_matches` in `rule_files.py` and docs/policy.md. In addition:
+# - if it matches a new effect: `core/effects.py`, `_DECIDING_EFFECTS` in `judge.py`, `effect_line` and `_rules_for`
+#   (the suggested rule) in `approval.py`, `cli/policy.py`, `console/static/pages/policy.js`, and
+#   `surehand/__init__.py` if tools may declare the effect;
+# - if it matches paths: `book.py`, `_problem` below, `find_rule_by_full_path` in `policy.py`;
+# - if it limits what searches and started programs may reach: `Policy.bind` in `policy.py`;
+# - if it depends on a new field of `Request`: the keys of both caches of verdicts in `policy.py`.
 Kind = Literal["read", "write", "command", "host", "agent", "name"]
 
-# One word for each kind of effect; the names other systems use for the same thing are understood.
+# Tool names (lower case) that stand for a kind of rule, with those of other agents.
 _KINDS: dict[str, Kind] = {
     "read": "read",
     "fileread": "read",
@@ -231,7 +231,7 @@ def parse_line(line: str, origin: Origin = _COMMAND_LINE) -> Rule:
     return parse_rule("allow", line, origin)
 
 
-# Hosts as the policy sees them: one plain form for rules, and a guard before what is not the public internet.
+# Hosts: their normal form for comparison with rules, and the guard for those outside the public internet.
 
 
 def plain_host(host: str) -> str:
@@ -247,10 +247,10 @@ def plain_host(host: str) -> str:
 def host_guard(
     host: str, allowed: Iterable[str], *, by_command: bool, port: int | None = None
 ) -> tuple[str, Literal["ask", "deny"]]:
-    """Return (why the host is guarded, verdict); no reason for a public one. Looks up no name.
+    """Return (why the host is guarded, verdict); the reason is empty for a public host. No name is resolved.
 
-    The web tools never reach private addresses. A command is asked about one (`curl localhost:3000` is everyday
-    work), but never reaches the address that hands out a machine's credentials.
+    Private addresses are denied to the web tools. A command asks for one (`curl localhost:3000` is everyday work), but
+    is denied the metadata address of a cloud, which hands out the machine's credentials.
     """
     from surehand.web.addresses import literal_problem  # lazy: addresses, 11 ms
 
@@ -263,14 +263,15 @@ def host_guard(
 
 # Command patterns: what `Bash(...)` matches, on the decoded words of one simple command.
 #
-# `Bash(git status:*)` and `Bash(git status *)` are words that begin so, `Bash(git status)` exactly these words.
+# `Bash(git status:*)` and `Bash(git status *)` match commands that begin with these words, `Bash(git status)` exactly
+# these words.
 #
-# A rule that forbids sees through what does not change the meaning: a path before the program (`/usr/bin/rm`), options
-# between its words (`git -C x push`), clusters and order of options (`rm -fr` for `rm -rf`), words after the ones it
-# names. A rule that allows does not.
+# Deny and ask rules ignore what does not change the meaning: the directory of the program (`/usr/bin/rm`), options
+# between their words (`git -C x push`), the order and clustering of options (`rm -fr` for `rm -rf`), further words at
+# the end. Allow rules do not.
 
 PROGRAM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
-# Programs whose words hold text in a language of their own that can run commands.
+# Programs whose arguments may be code in a language that can run commands.
 _INTERPRETERS = (
     r"(python|pypy|ipython|perl|ruby|node|deno|bun|php|lua|tclsh|expect|osascript|pwsh|[gmn]?awk|g?sed|Rscript|R|julia|"
     r"g?vim?|nvim|ex|ed|emacs|tmux|screen|g?make|gdb|lldb|sqlite|psql|mysql|m4|socat|nix-shell|docker|podman|kubectl|ssh)"
@@ -309,10 +310,10 @@ class CommandPattern:
         return self._in_order(plain, words[1:])
 
     def hidden_in(self, words: tuple[str, ...]) -> bool:
-        """Return whether what follows the first word would be such a command: what an unknown wrapper may run.
+        """Return whether the arguments contain such a command, which the program may run.
 
-        The text handed to an interpreter counts when it names the program at all: what it does there is not read. Text
-        handed to any other program, or to a variable, counts where it begins with such a command.
+        It may begin any argument or a part of one (split at `;`, `|`, quotes and the like). For an interpreter it is
+        enough that an argument names the program: code is not parsed.
         """
         if not self.words:
             return False
@@ -325,7 +326,7 @@ class CommandPattern:
         return any(self.forbids(words[start:]) for start in range(1, min(len(words), 64)))
 
     def _in_order(self, wanted: list[str], words: tuple[str, ...]) -> bool:
-        """Find the plain words one after the other; only options, and one value after each, may stand between."""
+        """Return whether the `wanted` words occur in order, with only options and one value after each between them."""
         position = 0
         previous_is_option = False
         for target in wanted:
@@ -354,7 +355,7 @@ def parse_command(text: str) -> CommandPattern:
     words = _words(text)
     if words[-1] == "*":
         return CommandPattern(words[:-1], open_end=True)
-    # `Bash(npm run test*)`: the last word begins so, and what follows it is free as well.
+    # `Bash(npm run test*)`: the last word is a prefix, and any words may follow it.
     return CommandPattern(words, open_end=words[-1].endswith("*"))
 
 
@@ -376,7 +377,7 @@ def _same(wanted: str, word: str) -> bool:
 
 
 def _same_program(wanted: str, word: str) -> bool:
-    """Compare as the most forgiving system would: base names, case and `.exe` aside."""
+    """Compare program names for a deny or ask rule, ignoring directory, case and `.exe`."""
     if _same(wanted, word):
         return True
     name = posixpath.basename(word).lower().removesuffix(".exe")
@@ -397,7 +398,7 @@ def _has_option(option: str, words: tuple[str, ...]) -> bool:
         # Programs take unambiguous abbreviations (`--forc`), and values after `=`.
         names = [word.partition("=")[0] for word in given]
         return any(len(name) >= 4 and option.startswith(name) for name in names if name.startswith("--"))
-    # `-R` is another spelling of `-r` where either deletes, copies or changes whole trees.
+    # `-R` counts as `-r`: rm, cp, chmod and the like are recursive with one or both of them.
     letters = "".join(word[1:] for word in given if not word.startswith("--")).replace("R", "rR").replace("r", "rR")
     return all(letter in letters or _long_name(letter, given) for letter in option[1:])
 
@@ -438,7 +439,7 @@ class Request:
     always_asks: bool = False
     """Whether the tool declares that it asks although it only reads."""
     leads: dict[str, str] | None = None
-    """Filled by the judgement: path → the target it was judged at, which the tool then uses."""
+    """Filled while judging: path → the resolved path that was judged, which the tool must then open."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -473,7 +474,7 @@ class JudgedEffect:
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         shown = describe(self.effect) if self.effect is not None else {"kind": "tool"}
-        shown.pop("implies", None)  # judged one by one, beside their command
+        shown.pop("implies", None)  # each has its own JudgedEffect
         return shown | {"verdict": self.verdict, "why": self.reason}
 
 

@@ -1,4 +1,4 @@
-"""`Terminal`: the person at the keyboard answers, after seeing exactly what will run."""
+"""`Terminal`: an approver that asks the person at the terminal, showing exactly what will run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEYS: Final[dict[str, AnswerKind]] = {
 class Terminal:
     """Asks on the controlling terminal, one question at a time; without a terminal the answer is no.
 
-    `reading` and `writing` are file descriptors, for whoever brings a terminal of their own; `style` colours a text.
+    `reading` and `writing` are the file descriptors of another terminal to use; `style` colours a text.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Terminal:
                 told = explain_answers(rules, can_try, seen=dry_run is not None)
                 _write(writing, f"{told}\n\n{choices(rules, can_try, seen=dry_run is not None)}")
                 continue
-            # What a yes makes real is the dry run that was seen last; `r` wants a run.
+            # `y` applies the dry run that was shown last; `r` runs the call instead.
             meant = "" if dry_run is None or word.lower() in ("r", "run") else dry_run.id
             if kind == "always" and not await self._confirmed(rules or "", reading, writing):
                 _write(writing, "Nothing was saved; it is allowed this once.\n")
@@ -112,7 +112,7 @@ class Terminal:
 
 
 async def _try_on_copy(question: Question) -> tuple[str, DryRun | None]:
-    """Return what trying the call on a copy showed, and what would make it real; a failure to try is no answer."""
+    """Dry-run the call; return the text to show, and the dry run to apply, None if it failed."""
     assert question.try_first is not None
     try:
         shown = await question.try_first()
@@ -177,7 +177,7 @@ async def _line(descriptor: int) -> str | None:
             await ready
         finally:
             loop.remove_reader(descriptor)
-        # One byte at a time where several lines may wait (a pipe): what is not ours stays for the next question.
+        # One byte at a time: a pipe may hold several lines, and the rest must stay for the next question.
         chunk = os.read(descriptor, 1)
         if not chunk:
             return None
