@@ -7,17 +7,18 @@ A description, as the records in `programs/` have it, is a list of tokens:
     -c?  --color?   takes a value only when glued to it
     -#              a number, as in `head -5`
     @read           what the operands are
-    *               all its options are harmless, so a glob that expands to `-x` is safe
+    *               a glob among its words may expand to any option without harm; an option written out must still be
+                    listed
 
 A command with an option that is not described is not known to be a read. Long options must be spelled out: an
-abbreviation may stand for one that is left out. Nor is a command a read if an option stands where a value is expected,
-which may be optional (`journalctl -n --rotate`), or after a `--` that may itself be a value (`git stash show -G --
---output=x`).
+abbreviation may stand for one that is left out. Nor is a command known to be a read if a word that looks like an option
+stands where a value is expected, since some versions take that value as optional (`journalctl -n --rotate`), or after a
+`--` that may itself be a value (`git stash show -G -- --output=x`).
 
 Operands: `@read` files, `@list` files or else the current directory, `@walk` trees or else the current directory,
 `@pattern` a pattern and then files, `@filter` a program text and then files, `@text` no files, `@none` must be absent,
-`@one` at most one file, `@key` one dotted name, `@anything` any words, even unknown ones; a few more that only one
-program needs are in `_judge_operands`.
+`@one` at most one file, `@key` one dotted name, `@anything` any words, even those that are known only when it runs, and
+with `*` any options too; a few more that only one program needs are in `_judge_operands`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def names(text: str) -> frozenset[str]:
 
 @frozen
 class Flags:
-    """The options a command is known to have; the value of each entry is "", ":", ":r" or "?"."""
+    """The options a command is known to have; the value of each entry is "", ":", "::", ":r" or "?"."""
 
     short: dict[str, str]
     long: dict[str, str]
@@ -71,7 +72,7 @@ class Parsed:
 
 @lru_cache(maxsize=512)
 def flags(description: str) -> Flags:
-    """Compile a description."""
+    """Parse a description."""
     short: dict[str, str] = {}
     long: dict[str, str] = {}
     numbers, operands, harmless = False, "", False
@@ -173,7 +174,7 @@ def _take_value(option: str, known: Flags, rest: Iterator[tuple[int, Word]], fou
     found.used = index + 1
     if value is not None and not known.all_harmless and option not in _NEVER_ALONE and _is_option(value):
         found.unknown.append(value)
-    if value is not None and value.many:  # only the first of several words is the value: `grep -e .* a.txt`
+    if value is not None and value.many:  # only the first name of a glob is the value: `grep -e .* a.txt`
         found.unknown += [value] if value.may_be_flag else []
         found.operands.append(value)
     return value
@@ -195,7 +196,7 @@ def _is_option(word: Word) -> bool:
 
 
 def _may_take_next(word: Word, known: Flags) -> bool:
-    """Whether a word ends in an option with an optional value that some version may take from the next word."""
+    """Whether a word ends in an option with an optional value, which some versions take from the next word."""
     key = word.text if word.text.startswith("--") else word.text[-1:]
     return word.literal and word.text[:1] == "-" and (known.long.get(key) or known.short.get(key)) == "?"
 
@@ -205,7 +206,7 @@ def _subword(word: Word, text: str) -> Word:
 
 
 class Verdict:
-    """Why a command is not known to be a read (`problem`, empty if it is one), and the files it reads."""
+    """Why a command is not known to be a read (`problem`, empty if it is known to be one), and the files it reads."""
 
     __slots__ = ("follows", "may_read", "problem", "reads", "recursive", "unreadable")
 
@@ -222,9 +223,9 @@ class Verdict:
         self.may_read: tuple[Word, ...] = ()  # words that are files only if such a file exists
         self.recursive = recursive
         self.follows = follows
-        """Reading below a directory follows links."""
+        """A recursive read follows symlinks."""
         self.unreadable = unreadable
-        """The problem is that something cannot be known before the command runs."""
+        """The problem is a word that is known only when the command runs."""
 
 
 def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[str, ...] = ()) -> Verdict:
@@ -243,7 +244,7 @@ def judge_words(name: str, words: Sequence[Word], known: Flags, follows: tuple[s
     return _judge_operands(name, parsed, known, follows)
 
 
-# Values of git's options that are texts to compare with.
+# Options of git whose value is a text to compare with, whatever it is.
 _TEXT_VALUE = lazy_pattern(r"--(?:author|committer|since|until|after|before|grep)=.*", re.DOTALL)
 _REVISION_COMMANDS = names(
     """cat-file cherry describe diff diff-tree log ls-tree merge-base name-rev range-diff rev-list rev-parse shortlog
@@ -252,10 +253,10 @@ _REVISION_COMMANDS = names(
 
 
 def _opaque_words(name: str, words: Sequence[Word], parsed: Parsed, known: Flags) -> Iterator[Word]:
-    """Yield the unknown words, except those that are harmless whatever they are.
+    """Yield the words known only at run time (`$(date)`), except where every possible value is harmless.
 
-    Harmless are numbers and dates as values of options or as the pattern of a search, text values of git's filter
-    options, and revisions as operands of git commands that take them.
+    Harmless are numbers, dates and (for git) revisions as values of options, dates as the pattern of a search, any text
+    as the value of git's filter options, and revisions as operands of git commands that take them.
     """
     values = [value for _, value in parsed.options if value is not None]
     of_git, _, subcommand = name.partition(" ")
@@ -318,7 +319,7 @@ def _after_pattern(parsed: Parsed, operands: list[Word], read: tuple[Word, ...],
     given = parsed.has("-f", "--from-file", *(() if kind == "filter" else _PATTERN_GIVEN))
     if kind == "filter" and not given and operands and not operands[0].literal:
         return Verdict(f"the program is not literal: {operands[0].text}", unreadable=True)
-    # A glob gives the pattern and files: `grep *`.
+    # `grep *`: the glob expands to the pattern and the files.
     files = operands if given or any(word.many for word in operands[:1]) else operands[1:]
     recursive = kind == "pattern_or_files"
     if kind == "pattern":  # `jq -r` is about its output
@@ -342,7 +343,7 @@ def _shows_signatures(parsed: Parsed) -> bool:
 
 
 def _revisions(parsed: Parsed, operands: list[Word]) -> Verdict:
-    """Judge git's operands: revisions, paths in revisions, and pathspecs."""
+    """Judge operands of git, each of which is a revision, a path in a revision or a pathspec."""
     lines = [Word(word.text.rpartition(":")[2], word.kind) for word in parsed.values("-L") if ":" in word.text]
     return Verdict(reads=(*parsed.read, *lines, *(_blob_path(word) for word in operands if not word.token)))
 
@@ -360,7 +361,7 @@ def _at_colon(text: str) -> tuple[str, str, str]:
 def _blob_path(word: Word) -> Word:
     """Return the path in `HEAD:path`, `:path` or `:(top)path`, which git may read from the history.
 
-    git expands pathspecs itself, so a quoted pattern stands for files, too.
+    git expands pathspecs itself, so a quoted pattern is a glob too.
     """
     text = re.sub(r"^:(?:\([^)]*\)|[/!^]+|[0-3]:)?", "", word.text)
     revision, colon, path = _at_colon(text)

@@ -1,4 +1,4 @@
-"""One record per shell program, with examples that a test judges.
+"""One record per shell program, with examples that a test checks.
 
 To add a program, write a `Program(...)` in the file of its family: the options with which it only reads (a call with
 any other option asks, so leave out those that write, delete, run a program, open a connection or take file names from
@@ -51,7 +51,7 @@ def load_families(number: int = len(FAMILIES)) -> None:
     for family in _waiting[:number]:
         records: Sequence[Program] = import_module(f"{__name__}.{family}").PROGRAMS
         PROGRAMS.update({name: each for each in records for name in (each.name, *each.aliases)})
-        _waiting.remove(family)  # last: readers without the lock find all programs once nothing waits
+        _waiting.remove(family)  # last: those who find it empty, without the lock, find every program
 
 
 def wrapper_of(name: str) -> Wrapper | None:
@@ -74,6 +74,6 @@ def quiet_variables(commands: Iterable[Sequence[str]]) -> dict[str, str]:
 
 
 def exit_1_means_no(words: Sequence[str]) -> bool:
-    """Tell whether exit code 1 of a command is an answer (no match, a difference) and not a failure."""
+    """Return whether exit code 1 of a command is an answer (no match, a difference) and not a failure."""
     means = program_of(words[0].rpartition("/")[2]).exit_1_means_no if words else False
     return means if isinstance(means, bool) else not set(means).isdisjoint(words[1:])

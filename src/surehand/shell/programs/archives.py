@@ -40,7 +40,7 @@ def _judge_tar(words: Sequence[Word]) -> Verdict:
 _TAR_PRINT = options.flags(
     "-xOvzjJa -f: --extract --get --to-stdout --file: --gzip --bzip2 --xz --zstd --verbose @text"
 )
-# Plain names of files: a directory would stand for all its members, whatever their names.
+# Plain file names; the name of a directory would print all members below it, secrets too.
 _TAR_MEMBER = lazy_pattern(r"(?:[\w@+-][\w.@+-]*/|\./)*(?:[\w@+-]+\.(?!d\Z)[\w.+-]+|[A-Z][A-Za-z-]+)")
 
 
@@ -129,7 +129,7 @@ _CHECKSUM = (
     "-b -c -t -z -w --binary --check --tag --text --zero --ignore-missing --quiet --status --strict --warn * @read"
 )
 
-# They take options out of a file named `@file`, among them plug-ins to load.
+# An argument `@file` is replaced by options from that file, which may load plug-ins.
 _OPTIONS_FROM_FILES = refusing(r"\A@", "`{name} @file` takes its options from a file")
 _XXD_NAMES = {"-ps": "-p", "-plain": "-p", "-postscript": "-p", "-include": "-i", "-bits": "-b", "-autoskip": "-a"}
 _xxd_options = own_options(r"-|-[abeEipuC]|-[cglnosR](?:[0-9x+-].*)?")
@@ -145,7 +145,7 @@ _FILE_OR_OPTION = lazy_pattern(r"-[a-zA-Z]+|[^|]*\.[A-Za-z0-9]{1,5}")
 
 
 def _judge_exiftool(call: Call) -> Verdict:
-    """Judge `exiftool FILE.png`: what it is given, or finds in a folder, under a name that ends in `|`, it runs."""
+    """Judge `exiftool FILE.png`; a name that ends in `|`, given or found in a directory, it runs as a command."""
     if not all(_FILE_OR_OPTION.fullmatch(word.text) for word in call.words):
         return Verdict("`exiftool` runs what has a name that ends in `|`")
     return _EXIFTOOL.judge(call.name, call.words)

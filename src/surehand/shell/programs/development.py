@@ -1,6 +1,6 @@
 """Developers' tools: languages, compilers, formatters, package managers and containers, where they change nothing.
 
-Many of them obey files of their directory (`obeys_folder`): each call is a read of its directory, and
+Many of them obey files of their directory (`obeys_folder`): each call also reads its directory, and
 `policy/projects.py` checks it for settings that make the tool run, print or write something else. Left out on purpose
 are forms that load code of the project whatever its settings (`pytest --version`, `mvn -v`, `uv pip list`) and those
 that connect (`npm view`, `docker ps`).
@@ -228,7 +228,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("apt-mark showhold",), asks=("apt-mark hold x", "apt-mark showhold -f x")),
     Program("apt-get", version="--version --help", builds=True, runs=("apt-get --version",),
             asks=("apt-get install x",)),
-    # A formula that is given as a file is Ruby, and run.
+    # A formula given as a path is Ruby code, which `brew` runs.
     Program("brew",
             forms=(
                 Form("list", "-1 --versions --cask --formula @text", operand=_FORMULA),
@@ -255,7 +255,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("docker -v", "docker --help"), asks=("docker run --rm x",)),
     Program("podman", version="--version --help", builds=True, runs=("podman --version",), asks=("podman run x",)),
     Program("docker-compose", exact=("version",), runs=("docker-compose version",), asks=("docker-compose up",)),
-    # A file of settings names programs that it runs.
+    # Its configuration file names programs that it runs.
     Program("kubectl", forms=(Form("version", "--client -o: --output: @none", needs=("--client",)),),
             starts=scripts("--kubeconfig"), version="--version --help",
             runs=("kubectl version --client", "kubectl version --client -o yaml"),
@@ -292,7 +292,7 @@ PROGRAMS: tuple[Program, ...] = (
             runs=("cmake --version", "cmake --help-command add_library"),
             asks=("cmake .", "cmake --help-command x out")),
     *_tell_version("emacs", "--version --help -V -version"),
-    # `-m` looks for modules in the folder first: `policy/projects.py` looks whether one there would be taken.
+    # `-m` searches the current directory first; `policy/projects.py` checks whether it finds a module there.
     Program("python", aliases=("python3", *(f"python3.{minor}" for minor in range(6, 20))),
             forms=(
                 Form("-VV"),
@@ -366,7 +366,7 @@ PROGRAMS: tuple[Program, ...] = (
                 Form("list", _GO_LIST, operand=_PACKAGE, whole=True, everything=True),
                 Form("doc", "-all -c -cmd -short -src -u @text", operand=r"(?!/|.*\.\.)[\w./-]+", whole=True,
                      everything=True),
-                Form("mod graph"),  # not `why`, which brings go.mod and go.sum up to date
+                Form("mod graph"),  # not `why`, which updates go.mod and go.sum
                 Form("mod verify"),
                 Form("help", "@text", operand=r"[\w-]+"),
                 Form("tool"),
@@ -400,14 +400,14 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("rustfmt --backup x.rs",)),
     Program("cargo",
             forms=(
-                # With dependencies `cargo metadata` writes a lock file.
+                # Without `--no-deps` it writes a lock file.
                 Form("metadata", "--no-deps --format-version: --offline --locked --frozen -q --quiet --color: @none",
                      needs=("--no-deps",), everything=True),
                 Form("locate-project", "--workspace --message-format: -q --quiet --color: --offline @none"),
                 Form("read-manifest", "--offline --frozen --locked -q @none"),
                 Form("verify-project", "--offline --frozen --locked -q @none"),
                 Form("pkgid", "--offline --frozen --locked -q @none"),
-                # Without a lock file, or with one that is out of date, it writes it unless it is told not to.
+                # Without these options it writes a lock file that is missing or out of date.
                 Form("tree", _CARGO_TREE, needs=("--locked", "--frozen"), everything=True),
                 *(Form(words, "--check -q -v --quiet --verbose --all @none", needs=("--check",), everything=True)
                   for words in ("fmt", "fmt --", "fmt --all --")),
@@ -455,7 +455,7 @@ PROGRAMS: tuple[Program, ...] = (
                      needs=("--md5", "--sha1", "--sha256", "--sha512")),
                 *(Form(digest, "-hex -r @read", whole=True) for digest in ("md5", "sha1", "sha256", "sha512")),
                 Form("rand", "-hex -base64 @text", needs=("--hex", "--base64"), whole=True, operand=r"\d{1,6}"),
-                # A name with a colon is an address, `http:` among others.
+                # A name with a colon may be a URL (`http:`), which it fetches.
                 Form("x509", _X509, needs=("--noout",), whole=True, operand="[^:]+"),
                 Form("req", "-in:r -inform: -noout -text -subject -pubkey -modulus -nameopt: -reqopt: @none",
                      needs=("--noout",), whole=True, operand="[^:]+"),

@@ -25,7 +25,7 @@ _ORDERS = names("-1 -c -r -S -t -u -U -v -X --reverse --sort --time")
 
 
 def _lists_with_ls(call: Call) -> bool:
-    """Tell whether `ls` prints only the names its globs match: all options are about their order."""
+    """Return whether `ls` has only globs as operands, and only options that sort or arrange the names."""
     parsed = options.parse(call.words, options.flags(call.program.reads))
     named = bool(parsed.operands) and all(word.kind == "glob" for word in parsed.operands)
     return named and all(name in _ORDERS for name, _ in parsed.options)
@@ -98,7 +98,7 @@ def _pattern(text: str) -> Word:
 
 
 def _problem_of(words: Sequence[Word]) -> str:
-    """Return what in the words after `find` is not a read; commands of `-exec` are judged separately."""
+    """Return why the words after `find` are not known to only read; `-exec` commands are judged separately."""
     rest = list(words)
     while rest and rest[0].text in ("-H", "-L", "-P"):
         rest = rest[1:]
@@ -258,7 +258,7 @@ PROGRAMS: tuple[Program, ...] = (
             asks=("lsattr --output=out a.txt",)),
     Program("pwd", kind="read", reads="-LP * @none", heeds="none", runs=("pwd -L", "pwd"),
             asks=("pwd a.txt",)),
-    # Not with archives, which it unpacks, nor with what may name a commit: it has git export that.
+    # Not archives, which it unpacks, nor what may name a commit, which it has git export.
     Program("cloc", kind="list",
             forms=(Form("", _CLOC, operand=r"\.{1,2}|(?!.*\.(?:zip|tar|t?[gbx]z2?|jar|war|ear|whl|rpm|deb|Z)\Z)"
                         r"(?:[\w.@+-]*/[\w./@+-]*|[\w-]+\.[a-z]{1,4})", everything=True),),

@@ -149,7 +149,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "remote": (("", "-v --verbose @none"), ("get-url", "--push --all @text"), ("show", "@none")),
-    # `stash show` takes every operand for a stash.
+    # `stash show` takes every operand as a stash, never as a path.
     "stash": (
         ("list", _LOG),
         ("show", _DIFF.replace("-O:r ", "").replace(":", "?") + " -u --include-untracked --only-untracked @revisions"),
@@ -356,7 +356,7 @@ _GREP_PICKS = _GREP_LISTS | names("-i -w -v -E -F -P -G -I -e --ignore-case --wo
 
 
 def _lists_with_git(call: Call) -> bool:
-    """Tell whether git lists files of the index, and not of other commits (`git diff HEAD~1`)."""
+    """Return whether git lists files of the index, and not those of other commits (`git diff HEAD~1`)."""
     name, words = call.words[:1], call.words[1:]
     if name == (Word("ls-files"),):
         return not any(word.text.startswith("--f") for word in words)

@@ -1,4 +1,4 @@
-"""The record of a shell program: everything Surehand knows about it, with examples that a test judges.
+"""The record of a shell program: everything Surehand knows about it, with examples that a test checks.
 
 A program without a record always asks. A record can make it ask less: it lists the options and operands with which the
 program only reads, what it touches otherwise, the commands it starts, and how to interpret its result.
@@ -26,10 +26,11 @@ _VERSION = "--version --help -V -version"
 
 @frozen
 class Form:
-    """One way to call a program that only reads: the `words` it begins with, then known options and operands.
+    """One way to call a program that only reads: it begins with `words`, then known options and operands.
 
-    Of the options in `needs` (`--check`) one must be given; `operand` is a pattern for every operand and file. `whole`
-    is for programs with long options after one dash (`go list -json`), written so in `options`.
+    One of the options in `needs` (`--check`) must be given; every operand, and every file that an option names, must
+    match the pattern `operand`. `whole` is for programs with long options after a single dash (`go list -json`), which
+    `options` lists in that spelling.
     """
 
     words: str = ""
@@ -38,10 +39,10 @@ class Form:
     operand: str = ""
     least: int = 0  # minimum number of operands
     whole: bool = False
-    everything: bool = False  # it searches its operands recursively and follows links
+    everything: bool = False  # it reads its operands recursively and follows symlinks
 
     def judge(self, name: str, words: Sequence[Word]) -> Verdict:
-        """Judge the words after those of the form."""
+        """Judge the words after `words`."""
         title = f"{name} {self.words}".strip()
         given = list(double_dashes(words)) if self.whole else words
         known = options.flags(re.sub(r"(?<!\S)-(?=[A-Za-z])", "--", self.options) if self.whole else self.options)
@@ -78,7 +79,7 @@ class Program:
     kind: Kind = "general"
     """The class of a call that only reads (for `silent`: that only changes). `neutral` has none."""
 
-    # With which words it only reads; any other word makes a call ask.
+    # The words with which it only reads; a call with any other asks.
     reads: str = ""
     """Options and operands in the notation of `options.py`."""
     forms: tuple[Form, ...] = ()
@@ -89,11 +90,11 @@ class Program:
     check: Check | None = None
     """Code for a program that `reads` cannot describe: a language, unusual options."""
     follows: tuple[str, ...] = ()
-    """Options that make it follow links below a directory."""
+    """Options that make it follow symlinks below a directory."""
     opens_list: tuple[str, ...] = ()
     """Options that make its operands lists of further files it opens (`sha256sum -c`)."""
     obeys_folder: bool = False
-    """Files in its directory or above may configure or replace it: each call is a read of its directory."""
+    """Files in its directory or above may configure or replace it: each call also reads its directory."""
     heeds: Heeds = "any"
     """Environment variables that may change what it does: `none` (builtins, `printenv`), its `own` and the system's for
     a program in a compiled language, `any` for all others (`PYTHONPATH`, `PERL5OPT`)."""
@@ -137,7 +138,7 @@ class Program:
 
     @property
     def is_described(self) -> bool:
-        """Whether the record says more than a name: a function in a script must not shadow it."""
+        """Whether the record has more than a name; a function in a script must not shadow such a program."""
         said = (self.reads, self.check, self.forms, self.unreadable, self.wraps, self.starts, self.touches)
         return self.is_shell or any(said)
 

@@ -94,7 +94,7 @@ def _fd_starts(words: Sequence[Word]) -> Iterator[Started]:
     roots = options.parse(own, options.flags(_FD)).operands[1:]
     below = tuple(root.text for root in roots) if all(root.literal for root in roots) else ()
     for option, command in runs:
-        # `{/}` and the like are not paths from here: unknown.
+        # `{/}` and the like give parts of paths, which name other files from here: opaque.
         given = [Word(word.text, "opaque") if _FD_PLACEHOLDER.search(word.text) else word for word in command]
         if not any("{}" in word.text or word.kind == "opaque" for word in given):
             given.append(Word("{}"))
@@ -150,7 +150,7 @@ PROGRAMS: tuple[Program, ...] = (
             forms=(Form("", _AG + "-g: @walk", needs=("-g",)), Form("", _AG + "@pattern_or_files")),
             version="--version --help -V", exit_1_means_no=True, runs=("ag -l main", "ag -V", "ag -g py src"),
             asks=("ag --pager=./x foo", "ag -g passwd /etc")),
-    # In a project's `.ackrc`, ack refuses options for a pager or an output, which would run code.
+    # ack itself refuses options in a project's `.ackrc` that would run code (a pager, an output).
     Program("ack", kind="search",
             reads="-cfghHilLnoQrRsSvw1 -A: -B: -C? -m: --after-context: --before-context: --context? --break "
             "--no-break --color --no-color --nocolor --colour --count --column --files-with-matches "

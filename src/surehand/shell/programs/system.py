@@ -78,7 +78,7 @@ def _judge_systemctl(call: Call) -> Verdict:
 
 
 def _judge_journalctl(call: Call) -> Verdict:
-    """Judge `journalctl`: `-b -1` names the boot before; its operands are fields, a path would be looked at."""
+    """Judge `journalctl`. `-1` is a value in `-b -1`; operands must be fields (`_PID=1`), not paths."""
     words = [
         word
         for before, word in zip((Word(""), *call.words), call.words, strict=False)

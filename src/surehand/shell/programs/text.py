@@ -221,8 +221,8 @@ PROGRAMS: tuple[Program, ...] = (
             "--argjson:: --args --jsonargs --seq --stream --stream-errors --unbuffered --raw-output0 @filter",
             check=refusing(_JQ_READS_MORE, "the filter of `jq` may read other files"),
             runs=("jq -n '1+1'", "jq . *.json"), asks=("jq -n env",)),
-    # It loads nothing that a document names, but with options that load DTDs, entities or includes (`--c14n` does,
-    # too). What it is given as a file may be an address.
+    # Left out are options that load DTDs, entities or includes named in the document (also `--c14n`). A file with a
+    # colon in its name may be a URL.
     Program("xmllint", kind="read",
             forms=(
                 Form("", "--noout --format --pretty: --xpath: --recover --nonet --noblanks --nocdata --nsclean --huge "
