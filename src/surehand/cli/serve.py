@@ -241,7 +241,7 @@ LINE_BYTES: Final = 64 * 1024 * 1024
 
 
 async def serve_stdio(agent: EditorAgent) -> None:
-    """Serve the editor on stdin until it closes; raise SettingsError if stdin or stdout is a regular file."""
+    """Serve the editor on stdin until it closes; raise SettingsError if stdin or stdout is not a stream."""
     from acp import run_agent
 
     for descriptor, name in ((0, "input"), (1, "output")):

@@ -1,11 +1,10 @@
-"""Images as a model can take them: upright, JPEG, PNG, GIF or WebP, bounded in pixels and bytes.
+"""Prepare images for a model: upright, in JPEG, PNG, GIF or WebP, limited in pixels and bytes.
 
-What is fine as it is goes through byte for byte (after it has been decoded once, so that a broken file is found
-here). Anything else is turned upright, scaled down and encoded again. Only the first picture of an animation or of
-a file with several pages is shown.
+A file that meets all this is passed on unchanged, after it was decoded once to detect damage. Any other is turned
+upright, scaled down and encoded again. Of an animation or a file with several pages, only the first image is used.
 
-What decoding would cost is judged by the header, before a pixel is decoded: a file of a few kilobytes must not cost
-gigabytes. Scaling goes band by band, so that besides the decoded image only the small one is ever held.
+The cost of decoding is estimated from the header before a pixel is decoded: a file of a few kilobytes must not cost
+gigabytes. Scaling works in bands, so that only the decoded and the scaled image are in memory, no second full-size one.
 """
 
 from __future__ import annotations
@@ -25,18 +24,19 @@ if TYPE_CHECKING:
 
 LONGEST_SIDE: Final = 1568
 OUTPUT_BYTES: Final = 3_500_000
-"""Encoded in base64 this stays under the five megabytes that models take."""
+"""In base64 this is just under the 5 MB that models accept."""
 FILE_BYTES: Final = 64 * 1024 * 1024
 MEMORY_BYTES: Final = 256 * 1024 * 1024
 PAINTED_PIXELS: Final = 800_000_000
-"""How much work a picture may be: see `_count_painted`."""
-# A file this much smaller than its pixels is suspicious: photographs and screenshots stay far under this ratio, bombs
-# reach a thousand and more. It gets less memory and less time.
+"""Limit of decoding work; see `_count_painted`."""
+# An image whose pixels take this many times the size of its file is suspicious, and gets less memory and time:
+# photographs and screenshots stay far below this ratio, decompression bombs reach a thousand and more.
 RATIO_LIMIT: Final = 200
 SMALL_FILE_BYTES: Final = 32 * 1024 * 1024
 SMALL_FILE_PIXELS: Final = 200_000_000
 DECODED_ANYWAY: Final = 1920 * 1080
-"""Pixels of a suspicious file in a format whose decoder takes several times its size (`_DECODER_BYTES`)."""
+"""Up to this many pixels, a suspicious file in one of the formats of `_DECODER_BYTES` gets the full memory limit: their
+decoders take several times the size of the image, so that a plain screenshot would exceed the smaller one."""
 TEXT_BYTES: Final = 1024 * 1024
 _ONE_AT_A_TIME: Final = Lock()
 
@@ -44,14 +44,14 @@ ACCEPTED: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif",
 READABLE: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "HEIF", "AVIF", "BMP")
 
 _PIXEL_BYTES: Final = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16L": 2, "I;16B": 2}
-"""What a decoded pixel takes by its mode; four bytes where nothing is said."""
+"""Bytes of a decoded pixel by image mode; 4 for all others."""
 _DECODER_BYTES: Final = {"WEBP": 12, "AVIF": 10, "HEIF": 12}
-"""What a decoder takes for a pixel besides: these hold the whole picture themselves, some of them twice."""
+"""Further bytes a pixel that the decoder takes: these hold the whole image themselves, some of them twice."""
 _WORK_BYTES: Final = 4 * 1024 * 1024
-"""For a band while it is scaled, and for the encoder."""
+"""Memory for a band while it is scaled, and for the encoder."""
 _BAND_PIXELS: Final = 250_000
 _TURNS: Final[dict[Any, Any]] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-"""The orientation a camera noted → what `transpose` calls the way back (`PIL.Image.Transpose`, loaded late)."""
+"""EXIF orientation → the `PIL.Image.Transpose` value that undoes it, as a number because PIL is imported late."""
 _ORIENTATION: Final = 0x0112
 _SCANNED: Final = ("JPEG", "MPO")
 _SCAN: Final = b"\xff\xda"
@@ -59,7 +59,7 @@ _SCAN: Final = b"\xff\xda"
 
 @frozen
 class Picture:
-    """A picture ready for a model, and what it was."""
+    """An image ready for a model, and the format and size of the original."""
 
     data: bytes
     mime_type: str
@@ -72,14 +72,14 @@ class Picture:
 
     @property
     def converted(self) -> bool:
-        """Whether it was turned, scaled or encoded again."""
+        """Whether the size or the format differs from the original's."""
         return (self.width, self.height) != (self.original_width, self.original_height) or (
             ACCEPTED.get(self.format) != self.mime_type
         )
 
 
 def prepare_picture(content: bytes, path: str) -> Picture:
-    """Return the picture in `content`; raise ToolFailure for one that is broken, too large or a bomb."""
+    """Decode `content` and make it fit for a model; raise ToolFailure if it is damaged, too large or a bomb."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -93,7 +93,7 @@ def prepare_picture(content: bytes, path: str) -> Picture:
         raise
     except MemoryError:
         raise broken(path, "it needs too much memory") from None
-    except Exception as problem:  # decoders of damaged files raise almost anything
+    except Exception as problem:  # decoders raise almost anything on damaged files
         raise broken(path, str(problem) or type(problem).__name__) from None
 
 
@@ -108,9 +108,9 @@ def broken(path: str, why: str) -> ToolFailure:
 
 @contextmanager
 def _guard_decoding() -> Generator[None]:
-    """Decode one picture at a time, without warnings on stderr and with little room for text hidden in a PNG.
+    """Decode one image at a time, without warnings on stderr and with a low limit for compressed text in a PNG.
 
-    Both are settings of the whole process that others may rely on, so they are set back.
+    Both settings are global to the process, so they are restored afterwards.
     """
     from importlib import import_module
 
@@ -130,7 +130,7 @@ def _guard_decoding() -> Generator[None]:
 
 
 def _judge(image: Image, content: bytes, path: str, full: tuple[int, int]) -> None:
-    """Refuse what would take too much memory or time; called once the size to decode at is settled."""
+    """Refuse an image that takes too much memory or time; called after `draft`, which sets the size to decode at."""
     pixels = full[0] * full[1]
     memory, painted = MEMORY_BYTES, PAINTED_PIXELS
     if pixels * 4 > len(content) * RATIO_LIMIT:
@@ -151,9 +151,9 @@ def _too_large(path: str, why: str) -> ToolFailure:
 
 
 def _count_painted(image: Image, content: bytes, pixels: int) -> int:
-    """Return how many pixels a JPEG paints: all of them with every scan, and a scan may be a few bytes long.
+    """Return the work of decoding, in pixels painted. A JPEG paints all of them in each scan, of maybe a few bytes.
 
-    Other formats count eight times: their pixels are decoded and scaled one by one.
+    In other formats a pixel counts eight times: each is decoded and scaled by itself.
     """
     if image.format not in _SCANNED:
         return pixels * 8
@@ -161,7 +161,7 @@ def _count_painted(image: Image, content: bytes, pixels: int) -> int:
 
 
 def _memory(image: Image, content: bytes, full_pixels: int) -> int:
-    """Return how many bytes it takes to decode an image of which so many pixels are stored, and to scale it."""
+    """Estimate the memory (bytes) for decoding and scaling an image; `full_pixels` is its size before `draft`."""
     width, height = _fitting(image.size)
     small = width * height * 4 + _WORK_BYTES
     stored = _PIXEL_BYTES.get(image.mode, 4)
@@ -171,7 +171,7 @@ def _memory(image: Image, content: bytes, full_pixels: int) -> int:
 
 
 def _in_scans(image: Image, content: bytes) -> bool:
-    """Say whether a JPEG comes in several scans: then the coefficients of all of it are held, at full size."""
+    """Whether a JPEG has several scans: its decoder then keeps the coefficients of the whole image, at full size."""
     if image.format not in _SCANNED:
         return False
     at = 2
@@ -198,13 +198,13 @@ def _prepare_image(image: Image, content: bytes, path: str) -> Picture:
 
 
 def _fitting(size: tuple[int, int]) -> tuple[int, int]:
-    """Return the size within bounds that has the shape of `size`."""
+    """Scale a size down to fit LONGEST_SIDE, keeping its aspect ratio."""
     scale = min(1.0, LONGEST_SIDE / max(size))
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 def _scale_down(image: Image) -> Image:
-    """Return the picture in bounds and in a plain mode, made in bands: never a second one of the full size."""
+    """Scale an image to fit and convert it to a plain mode, in bands: no second full-size image is in memory."""
     from PIL.Image import new
 
     size, (width, height) = _fitting(image.size), image.size
@@ -212,7 +212,7 @@ def _scale_down(image: Image) -> Image:
     if size == image.size:
         return plain(image)
     scale = height / size[1]
-    margin = int(scale * 3) + 2  # what the filter sees beyond a band
+    margin = int(scale * 3) + 2  # rows that the filter reads beyond a band
     step = max(1, int(_BAND_PIXELS / width / scale))
     small: Image | None = None
     for top in range(0, size[1], step):
@@ -228,7 +228,7 @@ def _scale_down(image: Image) -> Image:
 
 
 def _plain_mode(image: Image) -> Callable[[Image], Image]:
-    """Return what turns (a part of) the image to grey, RGB or RGBA of eight bits: what scaling and encoders take."""
+    """Return a function that converts (a part of) the image to 8-bit grey, RGB or RGBA, for scaling and encoders."""
     if image.mode in ("L", "RGB", "RGBA"):
         return lambda part: part
     if image.mode.startswith(("I", "F")):
@@ -240,7 +240,7 @@ def _plain_mode(image: Image) -> Callable[[Image], Image]:
 
 
 def _eight_bits(image: Image) -> Callable[[Image], Image]:
-    """Spread the values of 16 or 32 bits the image has over 8; a plain conversion would clip them to white."""
+    """Return a function that maps the value range of a 16- or 32-bit image to 8 bits; `convert` would clip to white."""
     low, high = cast("tuple[float, float]", image.getextrema())
     scale = 255 / (high - low) if high > low else 0.0
     spread: Callable[[Any], Any] = lambda value: value * scale - low * scale  # noqa: E731
@@ -248,7 +248,7 @@ def _eight_bits(image: Image) -> Callable[[Image], Image]:
 
 
 def _encode_image(image: Image, kind: str) -> tuple[bytes, str]:
-    """Return the picture as PNG where lines and transparency matter, otherwise as JPEG; smaller until it fits."""
+    """Encode as PNG if lines or transparency matter and it fits, otherwise as JPEG, in lower quality until it fits."""
     if image.mode == "RGBA" or kind in ("PNG", "GIF", "BMP"):
         data = _save_image(image, "PNG")
         if len(data) <= OUTPUT_BYTES:

@@ -1,13 +1,12 @@
-"""Lines of files of any size: what is read costs what is read.
+"""Read lines of files of any size; the cost depends on the lines read, not on the size of the file.
 
-A page of lines is cut out of blocks of bytes; nothing is decoded and no line is looked at that is not shown. A page
-deep in a file needs to know where its first line begins: `LineIndex` counts line feeds block by block, keeps the
-count at every 64 KiB, and starts from there the next time. Lines end with LF; the byte for it stands for nothing
-else in UTF-8 and in all encodings of one byte a unit. UTF-16 and UTF-32 (and the rare file whose lines end with CR
-alone) are turned into UTF-8 with LF on the way, front to back.
+A page of lines is taken from blocks of bytes; only its lines are decoded. To find the first line of a page deep in a
+file, `LineIndex` counts line feeds block by block and remembers the count at every 64 KiB, so that the next page starts
+from there. Lines end with LF, a byte that means nothing else in UTF-8 and in all encodings whose units are one byte.
+UTF-16, UTF-32 and the rare file whose lines end with CR alone are converted to UTF-8 with LF, from the beginning on.
 
-Memory is bounded whatever a file holds: of a line only the first `LINE_BYTES` are kept, and the whole page ends at
-`budget` bytes.
+Memory is limited whatever a file contains: only the first `LINE_BYTES` of a line are kept, and a page ends at `budget`
+bytes.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from surehand.files.text import UTF8, Encoding, detect, mostly_valid, only_retur
 
 BLOCK: Final = 64 * 1024
 CHEAP_BYTES: Final = 1024 * 1024
-"""Counting the lines of a file up to this size costs next to nothing."""
+"""The lines of files up to this size are always counted: it takes hardly any time."""
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 SCAN: Final = 16 * BLOCK
-FIRST_CHUNK: Final = 96 * 1024  # under the size from which malloc asks the system for fresh, unmapped pages
+FIRST_CHUNK: Final = 96 * 1024  # below the size from which malloc uses mmap, which costs a page fault for every page
 LINE_BYTES: Final = 4 * LINE_CHARACTERS
-"""How much of a line is kept: the widest character has four bytes."""
+"""Bytes kept of a line; a character has at most four."""
 SHORT_LINE: Final = LINE_CHARACTERS
-"""A line of so few bytes has no more characters, and is not looked at."""
+"""A line of up to this many bytes cannot have more characters, and need not be decoded to be counted."""
 SCAN_LIMIT: Final = 1024 * 1024 * 1024
-"""How many bytes one page may pass over: a line of many gigabytes is not followed to its end."""
+"""Maximum bytes read for one page: the end of a line of many gigabytes is not searched for."""
 KEPT_INDEXES: Final = 64
 NUMBER_WIDTH: Final = 6
 
 
 class Bytes(Protocol):
-    """Something with bytes at positions."""
+    """A source of bytes that can be read at any position."""
 
     @property
     def size(self) -> int:
@@ -60,7 +59,7 @@ class Bytes(Protocol):
         ...
 
     def data_from(self, position: int) -> int:
-        """Return where the next bytes that are not a hole (all NUL) begin."""
+        """Return the first position at or after `position` that is not in a hole of a sparse file."""
         ...
 
 
@@ -82,7 +81,7 @@ class FileBytes:
         """Return where data begin at or after a position; holes are skipped."""
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
-        except OSError as problem:  # nothing but a hole to the end, or a file system that does not tell
+        except OSError as problem:  # ENXIO: a hole up to the end; others: the file system does not support SEEK_DATA
             return self.size if problem.errno == errno.ENXIO else position
 
 
@@ -108,7 +107,7 @@ class HeldBytes:
 
 @frozen
 class FirstBytes:
-    """The beginning of a file, already in memory; what lies further on must be waited for (BlockingIOError)."""
+    """The beginning of a file, already in memory; reading further raises BlockingIOError."""
 
     content: bytes
     size: int
@@ -125,9 +124,9 @@ class FirstBytes:
 
 
 class LineIndex:
-    """Where lines begin, found as far as anybody asked: the number of line feeds before every block.
+    """The number of line feeds before each block of a file, counted as far as it was needed.
 
-    Calls that read the same file at the same time share it.
+    Shared by calls that read the same file at the same time.
     """
 
     __slots__ = ("_counts", "_lock", "feeds")
@@ -136,13 +135,13 @@ class LineIndex:
         self._counts = array("Q", (0,))
         self._lock = Lock()
         self.feeds: int | None = None
-        """All line feeds of the file, once it has been scanned to its end."""
+        """Number of line feeds in the file; None until it was scanned to its end."""
 
     def start_of(self, line: int, source: Bytes) -> int | None:
         """Return the position where `line` (from 0) begins; None when the file has fewer line feeds."""
         if line == 0:
             return 0
-        if source.size <= BLOCK:  # nothing worth remembering
+        if source.size <= BLOCK:  # one block: nothing to remember
             *before, rest = (data := source.read(0, BLOCK)).split(b"\n", line)
             return len(data) - len(rest) if len(before) == line else None
         with self._lock:
@@ -154,14 +153,14 @@ class LineIndex:
         return block * BLOCK + _after_feed(source.read(block * BLOCK, BLOCK), line - self._counts[block])
 
     def all_feeds(self, source: Bytes) -> int:
-        """Return how many line feeds the whole file has."""
+        """Return the number of line feeds in the file."""
         with self._lock:
             while self.feeds is None:
                 self._scan(source)
             return self.feeds
 
     def _scan(self, source: Bytes) -> None:
-        """Count through the next stretch of blocks."""
+        """Count the line feeds of the next SCAN bytes, or skip a hole."""
         counts = self._counts
         position, total = (len(counts) - 1) * BLOCK, counts[-1]
         hole = min(source.data_from(position), source.size) - position
@@ -182,7 +181,7 @@ def _after_feed(block: bytes, number: int) -> int:
 
 
 class LineIndexes:
-    """The indexes a session keeps, by what identifies a file's state (its status); the latest used stay."""
+    """An LRU cache of a session's line indexes, keyed by the identity, size and times of a file."""
 
     __slots__ = ("_kept", "_lock")
 
@@ -194,7 +193,7 @@ class LineIndexes:
         return len(self._kept)
 
     def of(self, status: os.stat_result) -> LineIndex:
-        """Return the index of a file in this state, empty at first."""
+        """Return the index for a file in this state; a new one is empty."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         with self._lock:
             index = self._kept.pop(key, None) or LineIndex()
@@ -205,31 +204,31 @@ class LineIndexes:
 
 
 class Page:
-    """Some lines of a file, as bytes; each ends with its line feed, the last one may have none."""
+    """Some lines of a file, as bytes; each ends with its line feed, except perhaps the last."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self.left_out: dict[int, int] = {}
-        """Of lines longer than LINE_BYTES (by index in `lines`): how many bytes are not here."""
+        """By index in `lines`: how many bytes of a line beyond LINE_BYTES were left out."""
         self.long_lines = False
         """Whether any line is longer than SHORT_LINE bytes."""
         self.more = False
         """Whether anything follows the last line."""
         self.cut_by_budget = False
         self.endless = False
-        """Whether the last line was given up before its end was found."""
+        """Whether reading stopped at SCAN_LIMIT before the end of the last line was found."""
         self.held = 0
-        """Bytes of all lines, as shown."""
+        """Size of the page in bytes, with line numbers."""
         self.raw: bytes | None = None
-        """The lines in one piece, where they came in one; spares putting them together again."""
+        """The lines as one block, without the last line feed, if they were read as one; saves joining them."""
 
     @property
     def content(self) -> bytes:
-        """The lines in one piece, without the last line feed."""
+        """The lines as one block, without the last line feed."""
         return b"".join(self.lines).removesuffix(b"\n") if self.raw is None else self.raw
 
     def add(self, pieces: list[bytes], whole: bytes, size: int) -> None:
-        """Take lines, over-long ones shortened. They are the first `size` bytes of `whole`."""
+        """Add lines, which are the first `size` bytes of `whole`; truncate those over LINE_BYTES."""
         self.held += size + len(pieces) * (NUMBER_WIDTH + 1)
         self.raw = whole[: size - whole.endswith(b"\n", 0, size)] if not self.lines else None
         if not _has_long(whole, size):
@@ -243,19 +242,19 @@ class Page:
             self.lines.append(kept + piece[len(line) :])
 
     def shorten(self, rest: bytes) -> bytes:
-        """Return what is kept of the line that is still being read."""
+        """Truncate the line being read to LINE_BYTES and note what was left out."""
         if len(rest) <= LINE_BYTES:
             return rest
         self.leave_out(len(rest) - LINE_BYTES)
         return rest[:LINE_BYTES]
 
     def leave_out(self, size: int) -> None:
-        """Note that `size` more bytes of the line that comes next are not kept."""
+        """Count `size` more bytes left out of the line that is added next."""
         number = len(self.lines)
         self.left_out[number] = self.left_out.get(number, 0) + size
 
     def within(self, budget: int) -> Page:
-        """Drop lines at the end until the others fit; one line always stays."""
+        """Drop lines at the end until the page fits the budget; at least one line stays."""
         if self.held <= budget:
             return self
         used = 0
@@ -269,9 +268,9 @@ class Page:
 
 
 def _has_long(whole: bytes, size: int) -> bool:
-    """Say whether one of the lines in the first `size` bytes is over SHORT_LINE bytes.
+    """Whether a line in the first `size` bytes is longer than SHORT_LINE bytes.
 
-    From line feed to the last one within reach: a few dozen looks instead of one for each line.
+    Jumps from a line feed to the last one at most SHORT_LINE bytes later, instead of looking at every line.
     """
     position = 0
     while size - position > SHORT_LINE:
@@ -282,7 +281,7 @@ def _has_long(whole: bytes, size: int) -> bool:
 
 
 def chunks(source: Bytes, position: int) -> Iterator[bytes]:
-    """Yield the bytes from `position` on, a small chunk first: most pages need no more."""
+    """Yield the bytes from `position` on. The first chunk is small, as most pages need no more."""
     size = FIRST_CHUNK
     while data := source.read(position, size):
         yield data
@@ -291,7 +290,7 @@ def chunks(source: Bytes, position: int) -> Iterator[bytes]:
 
 
 def decoded_chunks(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
-    """Yield chunks of another encoding as UTF-8; what is invalid becomes a replacement character."""
+    """Convert chunks from another encoding to UTF-8; invalid bytes become replacement characters."""
     decoder = codecs.getincrementaldecoder(codec)("replace")
     for part in parts:
         yield decoder.decode(part).encode("utf-8", "replace")
@@ -299,7 +298,7 @@ def decoded_chunks(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
 
 
 def with_line_feeds(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield chunks of a file whose lines end with CR alone, with LF instead; a CRLF further on is one end as well."""
+    """Convert the line ends of a file that uses CR alone to LF; a CRLF further on becomes one LF too."""
     half = False
     for part in parts:
         whole = part[1:] if half and part.startswith(b"\n") else part
@@ -308,7 +307,7 @@ def with_line_feeds(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def skip_lines(parts: Iterator[bytes], lines: int) -> Iterator[bytes]:
-    """Yield what follows the first `lines` lines."""
+    """Yield the chunks after the first `lines` lines."""
     for part in parts:
         feeds = part.count(b"\n")
         if feeds >= lines:
@@ -319,7 +318,7 @@ def skip_lines(parts: Iterator[bytes], lines: int) -> Iterator[bytes]:
 
 
 def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
-    """Return at most `limit` lines, no more than about `budget` bytes of them."""
+    """Read at most `limit` lines, and about `budget` bytes."""
     found = Page()
     rest, scanned = b"", 0
     for part in parts:
@@ -331,7 +330,7 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
             found.leave_out(len(part))
             continue
         whole = rest + part if rest else part
-        if not whole:  # a decoder that holds back what it was given
+        if not whole:  # a decoder waits for the rest of a character
             continue
         stream = BytesIO(whole)  # iterating over it takes two thirds of the time of `split`
         pieces = list(islice(stream, limit - len(found.lines)))
@@ -352,7 +351,7 @@ def page(parts: Iterator[bytes], limit: int, budget: int) -> Page:
 
 
 def number_lines(lines: list[bytes], first: int) -> bytes:
-    """Return lines in the form of `cat -n`; `first` is the number of the first, from 1."""
+    """Number lines as `cat -n` does; `first` is the number of the first line."""
     parts = _prefixes(first, len(lines)).copy()
     parts[1::2] = lines
     parts[-1] = parts[-1].removesuffix(b"\n")
@@ -361,7 +360,7 @@ def number_lines(lines: list[bytes], first: int) -> bytes:
 
 @lru_cache(maxsize=8)
 def _prefixes(first: int, count: int) -> list[bytes]:
-    """Return [number of the first line, place for a line, number of the second, ...]."""
+    """Return `[number of the first line, b"", number of the second, b"", ...]`, where b"" is replaced by the line."""
     parts: list[bytes] = []
     number = first
     while count > 0:
@@ -375,18 +374,18 @@ def _prefixes(first: int, count: int) -> list[bytes]:
 
 @lru_cache(maxsize=16)
 def _thousand(thousand: int) -> list[bytes]:
-    """Return the prefixes of a thousand line numbers, each with a place behind it: a page is mostly numbers."""
+    """Return the prefixes of a thousand lines; cached, because formatting numbers is most of the work of a page."""
     parts = [b""] * 2000
     parts[0::2] = [b"%6d\t" % number for number in range(thousand * 1000, thousand * 1000 + 1000)]
     return parts
 
 
-# A text file by pages of lines, numbered as `cat -n` does, whatever its encoding, line ends and size.
+# Pages of numbered lines of a text file, in any encoding, with any line ends and of any size.
 
 
 @frozen
 class TextPage:
-    """Some lines of a text: numbered for a model, plain for a program."""
+    """Some lines of a text: numbered for a model, and plain for a program."""
 
     numbered: str
     content: str
@@ -395,23 +394,23 @@ class TextPage:
     encoding: Encoding
     more: bool
     whole: bool
-    """Whether this is all of the file, no line cut."""
+    """Whether this is the whole file, without a truncated line."""
     at_budget: bool
-    """Whether it ends early because it would have become too long."""
+    """Whether the page ended at its budget before its limit of lines."""
     invalid: int
-    """How many characters stand for bytes that are invalid in the encoding."""
+    """Number of replacement characters for bytes that are invalid in the encoding."""
     weak: bool = False
-    """Whether the encoding is a guess that may well be wrong."""
+    """Whether the encoding is a weak guess."""
 
 
 class TextFile:
-    """An open text file; `head` is its beginning, `index` remembers where its lines are."""
+    """An open text file; `head` is its beginning, `index` the positions of its lines."""
 
     def __init__(self, file: Bytes, head: bytes, index: LineIndex, named: str = "") -> None:
         self.file = file
         self.index = index
         self.named = Encoding(named) if named and named != "utf-8" else None
-        """The encoding a caller says it has."""
+        """The encoding named by the caller; None for UTF-8 or none."""
         self.wide = wide_encoding(head) if self.named is None else None
         self.only_returns = only_returns(head, self.wide or UTF8)
 
@@ -448,7 +447,7 @@ class TextFile:
         return TextPage(shown, text, offset, count, encoding, found.more, whole, found.cut_by_budget, invalid, weak)
 
     def known_total(self, page: TextPage) -> int | None:
-        """Return how many lines the file has, where that is known or cheap to find out."""
+        """Return the number of lines in the file; None if it is neither known nor quickly counted."""
         if not page.more:
             return page.offset + page.lines
         if self.file.size > CHEAP_BYTES and (not self._plain or self.index.feeds is None):
@@ -456,7 +455,7 @@ class TextFile:
         return self.total()
 
     def total(self) -> int:
-        """Return how many lines the file has."""
+        """Return the number of lines in the file."""
         if self.file.size == 0:
             return 0
         if self._plain:
@@ -472,7 +471,7 @@ class TextFile:
         return self.wide is None and not self.only_returns
 
     def _parts(self, offset: int) -> Iterator[bytes]:
-        """Return the bytes from line `offset` on, in an encoding in which LF is one byte."""
+        """Return chunks from line `offset` on, in an encoding in which LF is one byte."""
         if self._plain:
             start = self.index.start_of(offset, self.file)
             return chunks(self.file, self.file.size if start is None else start)
@@ -482,17 +481,17 @@ class TextFile:
         return skip_lines(with_line_feeds(parts) if self.only_returns else parts, offset)
 
     def _sample(self, content: bytes) -> bytes:
-        """Return what the encoding is judged by: the whole of a small file, otherwise what is shown."""
+        """Return the bytes to guess the encoding from: all of a small file, otherwise those of the page."""
         return self.file.read(0, CHEAP_BYTES) if self.file.size <= CHEAP_BYTES else content
 
 
 def decode_text(
     content: bytes, sample: bytes | None = None, named: Encoding | None = None
 ) -> tuple[str, Encoding, int]:
-    """Return the text of `content`, how it was read, and how many characters stand for invalid bytes.
+    """Decode `content`; return the text, its encoding, and the number of invalid bytes that were replaced.
 
-    A UTF-8 text with a few stray bytes is still UTF-8: only where most of what is not ASCII is invalid is another
-    encoding looked for (in `sample`, when that says more than the content alone).
+    UTF-8 with a few invalid bytes is still read as UTF-8. Another encoding is guessed (from `sample`, if given) only if
+    most of the text that is not ASCII is invalid.
     """
     text = content.decode("utf-8", "replace")
     if named is None and (escaped := find_escaped_codec(content)):
@@ -513,7 +512,7 @@ def _without_return(line: bytes) -> bytes:
 
 
 def _truncate_long_lines(page: Page) -> bool:
-    """Cut what is over LINE_CHARACTERS, each with a word on how long the line really is; say whether any was."""
+    """Truncate lines over LINE_CHARACTERS, with a note of their real length; return whether there were any."""
     cut = False
     for number, ended in enumerate(page.lines):
         line = ended.removesuffix(b"\n")

@@ -1,7 +1,7 @@
-"""Jupyter notebooks as a reader sees them: cells in order, with their outputs; pictures as pictures.
+"""Read a Jupyter notebook as its cells with their outputs, text and images; edit one cell.
 
-Formats 3 and 4 are read. Everything in the file is untrusted: what is missing or of another type is passed over,
-what is long is cut with a word about it, and a file that would fill the memory is refused before it is parsed.
+Formats 3 and 4 are read. The file is untrusted: values that are missing or of the wrong type are skipped, long outputs
+are truncated with a note, and a file that would take too much memory is refused before it is parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PICTURE_LIMIT: Final = 20
 PICTURE_BYTES: Final = 8 * 1024 * 1024
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# The richest form that reads as text, best first.
+# Preferred order of the textual forms of an output.
 _TEXTS: Final = ("text/markdown", "text/plain", "text/latex", "application/json", "text/html", "image/svg+xml")
 _PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _OLD_NAMES: Final = {"text": "text/plain", "png": "image/png", "jpeg": "image/jpeg", "html": "text/html"}
@@ -33,7 +33,7 @@ _OLD_NAMES: Final = {"text": "text/plain", "png": "image/png", "jpeg": "image/jp
 
 @frozen
 class Output:
-    """One output of a cell: text, or the bytes of a picture."""
+    """One output of a cell: text, or the bytes of an image."""
 
     kind: str
     text: str = ""
@@ -42,7 +42,7 @@ class Output:
 
 @frozen
 class Cell:
-    """One cell: its number from 1, its kind, its source and what it printed."""
+    """One cell: its number from 1, its kind, its source and its outputs."""
 
     number: int
     kind: str
@@ -54,14 +54,14 @@ class Cell:
 
 @frozen
 class Notebook:
-    """All cells of a notebook and the language they are written in."""
+    """The cells of a notebook and their language."""
 
     language: str
     cells: tuple[Cell, ...] = field(default_factory=tuple[Cell, ...])
 
 
 def parse_notebook(content: bytes, path: str) -> Notebook:
-    """Return the notebook in `content`; raise ToolFailure for one that is broken or too large to parse."""
+    """Parse a notebook; raise ToolFailure if it is damaged or too large."""
     refuse_oversized(content, path)
     try:
         raw = json.loads(content.decode("utf-8-sig"))
@@ -82,8 +82,8 @@ def parse_notebook(content: bytes, path: str) -> Notebook:
 
 
 def refuse_oversized(content: bytes, path: str) -> None:
-    """Raise ToolFailure for a notebook that would fill the memory when it is parsed."""
-    # Every value of a list or an object costs memory, however few bytes it takes in the file.
+    """Raise ToolFailure for a notebook that would take too much memory when parsed."""
+    # Estimated from brackets and commas: a parsed value takes far more memory than its bytes in the file.
     brackets = content.count(b"[") + content.count(b"{")
     needed = brackets * 72 + content.count(b",") * 40
     if len(content) > FILE_BYTES or needed > PARSED_BYTES + len(content) // 2:
@@ -150,7 +150,7 @@ def _outputs(raw: dict[str, Any]) -> Iterator[Output]:
 
 
 def _data(raw: dict[str, Any]) -> Iterator[Output]:
-    """Yield what a result or a display shows: its picture when it has one, otherwise its best text."""
+    """Yield the image of a result or display, or else its preferred text (`_TEXTS`)."""
     source: Any = raw.get("data", raw)
     if not isinstance(source, dict):
         return
@@ -177,7 +177,7 @@ def _picture(text: str) -> bytes:
 
 
 def _text(value: object, joined_by: str = "") -> str:
-    """Return a text that may be written as a list of lines."""
+    """Return a text that may be stored as a list of lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -186,7 +186,7 @@ def _text(value: object, joined_by: str = "") -> str:
 
 
 def _plain(text: str) -> str:
-    """Return what a terminal would show in the end: no colours, only the last state of a progress bar, not too long."""
+    """Return what a terminal would show at the end: no colours, only a progress bar's last state; truncated."""
     text = _ESCAPES.sub("", text[: NOTEBOOK_OUTPUT_CHARACTERS * 10])
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
     shown = "\n".join(lines).rstrip("\n")
@@ -197,7 +197,7 @@ def _plain(text: str) -> str:
 
 
 def render_cells(book: Notebook, first: int, limit: int, budget: int) -> tuple[str, list[bytes], int]:
-    """Return cells from `first` (0-based) as text, the pictures in it in order, and how many cells are shown."""
+    """Render cells from `first` (0-based); return the text, its images in order, and the number of cells shown."""
     parts: list[str] = []
     pictures: list[bytes] = []
     used = 0
@@ -229,7 +229,7 @@ def _rendered_output(output: Output, pictures: list[bytes]) -> str:
 
 
 def as_data(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Return cells as plain data, pictures by their kind only."""
+    """Return cells as plain data; of images only the type."""
     return [
         {
             "number": cell.number,
@@ -243,11 +243,11 @@ def as_data(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     ]
 
 
-# Changing one cell of a notebook as text: only the bytes of that cell (and a comma beside it) become others.
+# Editing one cell in the text of a notebook: only the bytes of that cell, and perhaps a comma beside it, change.
 #
-# The JSON is never written anew. The cells are found with their positions, and new parts are spelled as the file spells
-# its own: indentation, line ends, separators, sources as a list of lines or as one string, characters beyond ASCII as
-# they are or escaped. Formats 4.0 to 4.5 are edited; cells have ids from 4.5 on.
+# The file is never serialized again. Cells are found with their positions, and new JSON is formatted like the file's:
+# indentation, line ends, separators, sources as a list of lines or as one string, non-ASCII characters escaped or not.
+# Formats 4.0 to 4.5 can be edited; cells have ids from 4.5 on.
 
 Mode = Literal["replace", "insert", "delete"]
 CellType = Literal["code", "markdown", "raw"]
@@ -257,7 +257,7 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class BrokenNotebookError(ValueError):
-    """The file is no notebook that can be edited; the text says why."""
+    """The file is not a notebook that can be edited; the message says why."""
 
 
 @frozen
@@ -274,7 +274,7 @@ class CellEdit:
 
 @frozen
 class RawCell:
-    """One cell: where it stands in the text, and its value."""
+    """One cell: its position in the text, and its value."""
 
     start: int
     end: int
@@ -283,7 +283,7 @@ class RawCell:
 
 @frozen
 class _Member:
-    """A name of an object, and where its value stands."""
+    """A member of a JSON object: its name and the position of its value."""
 
     name: str
     start: int
@@ -292,7 +292,7 @@ class _Member:
 
 @frozen
 class _Style:
-    """How a file spells JSON: line ends ("" for all in one line), one step of indentation, separators."""
+    """How a file formats JSON: line end ("" if all is in one line), one step of indentation, separators, escaping."""
 
     newline: str
     step: str
@@ -301,7 +301,7 @@ class _Style:
     ascii: bool
 
     def dump(self, value: object, prefix: str) -> str:
-        """Return a value as text; `prefix` is the indentation of the line it begins in."""
+        """Serialize a value; `prefix` is the indentation of the line it begins in."""
         if isinstance(value, dict) and value:
             members = cast("dict[str, Any]", value).items()
             parts = [f"{self.plain(name)}{self.colon}{self.dump(each, prefix + self.step)}" for name, each in members]
@@ -312,7 +312,7 @@ class _Style:
         return self.plain(cast("object", value))
 
     def wrap(self, opening: str, parts: list[str], closing: str, prefix: str) -> str:
-        """Return the parts of a list or an object, each in a line of its own where the file does so."""
+        """Join the parts of a list or object, one per line if the file has line ends."""
         if not self.newline:
             return opening + self.comma.join(parts) + closing
         between = f",{self.newline}{prefix}{self.step}"
@@ -323,7 +323,7 @@ class _Style:
 
 
 class NotebookText:
-    """The text of a notebook with the places of its cells; raises BrokenNotebookError for what is none."""
+    """The text of a notebook and the positions of its cells; raises BrokenNotebookError if it cannot be edited."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -348,19 +348,19 @@ class NotebookText:
         return self.version >= (4, 5)
 
     def find(self, edit: CellEdit) -> list[int]:
-        """Return which cells (from 0) an edit names: by id those that have it, by number that one if it is there."""
+        """Return the indexes of the cells that an edit names: all with its id, or the one with its number, if any."""
         if edit.cell_id is not None:
             return [at for at, cell in enumerate(self.cells) if cell.value.get("id") == edit.cell_id]
         number = edit.cell_number or 0
         return [number - 1] if 0 < number <= len(self.cells) else []
 
     def splices(self, edit: CellEdit, at: int) -> list[tuple[int, int, str]]:
-        """Return the changes (from, to, new text) that make an edit; `at` is its cell, -1 to insert before all."""
+        """Return an edit's changes as (start, end, new text); `at` is the index of its cell, -1 to insert first."""
         if edit.mode == "insert":
             return [self._insert(edit, at)]
         return [self._delete(at)] if edit.mode == "delete" else list(self._replace(edit, self.cells[at]))
 
-    # -- the three ways ------------------------------------------------------------------------------------------
+    # -- the three modes -----------------------------------------------------------------------------------------
 
     def _insert(self, edit: CellEdit, after: int) -> tuple[int, int, str]:
         style, prefix = self.style, self._cell_prefix()
@@ -389,7 +389,7 @@ class NotebookText:
         return self.style.dump(value, self._cell_prefix())
 
     def _new_id(self, edit: CellEdit, after: int) -> str:
-        """Return an id nobody has; the same for the same insertion, so that a dry run shows what a run would do."""
+        """Return an unused id. It is a hash, not random, so that a dry run shows the id that the real call gives."""
         taken = {cell.value.get("id") for cell in self.cells}
         seed = f"{after}\0{edit.source}\0{len(self.text)}\0{sorted(map(str, taken))}"
         tries = (hashlib.sha256(f"{seed}\0{count}".encode(errors="replace")).hexdigest()[:8] for count in range(1000))
@@ -422,7 +422,7 @@ class NotebookText:
                 yield place.start, place.end, changes[name]
 
     def _change_type(self, edit: CellEdit, value: dict[str, Any]) -> dict[str, Any]:
-        """Return a cell as one of another type, its members in their order."""
+        """Return a cell converted to another type, with its members in the same order."""
         turned = {name: each for name, each in value.items() if name not in ("outputs", "execution_count")}
         turned["cell_type"] = edit.cell_type
         if edit.cell_type != "markdown" and edit.cell_type != "raw":
@@ -432,7 +432,7 @@ class NotebookText:
         return turned
 
     def _spelled_source(self, source: str, place: _Member) -> str:
-        """Return a source spelled as the one it replaces."""
+        """Serialize a source in the format of the one it replaces."""
         before = self.text[place.start : place.end]
         if before.startswith('"'):
             return self.style.plain(source)
@@ -440,7 +440,7 @@ class NotebookText:
         prefix = self.text[self.text.rfind("\n", 0, place.start) + 1 : place.start]
         prefix = prefix[: len(prefix) - len(prefix.lstrip(" \t"))]
         style = self.style
-        if "\n" in self.text[place.start : inside]:  # its own indentation, which may be an odd one
+        if "\n" in self.text[place.start : inside]:  # the indentation of this list may differ from the rest of the file
             own = self.text[self.text.rfind("\n", 0, inside) + 1 : inside]
             step = own.removeprefix(prefix) if own.startswith(prefix) else style.step
             style = _Style(style.newline or "\n", step, style.colon, style.comma, style.ascii)
@@ -448,7 +448,7 @@ class NotebookText:
             style = _Style("", "", style.colon, style.comma if not style.newline else ", ", style.ascii)
         return style.dump(_source(source, as_list=True), prefix)
 
-    # -- how the file is spelled ---------------------------------------------------------------------------------
+    # -- the format of the file ----------------------------------------------------------------------------------
 
     def _style(self, top: int) -> _Style:
         text = self.text
@@ -463,7 +463,7 @@ class NotebookText:
         return _Style(newline, inner or outer, f":{colon[1:]}", f",{comma[1] if comma else ' '}", literal)
 
     def _inner_step(self) -> str:
-        """Return by how much the members of a cell stand further right than the cell."""
+        """Return the indentation of a cell's members relative to the cell."""
         if not self.cells:
             return ""
         cell, member = self.cells[0].start, self.text.find('"', self.cells[0].start)
@@ -482,7 +482,7 @@ class NotebookText:
 
 
 def edit_cell(book: NotebookText, bom: bytes, edit: CellEdit, at: int) -> list[Splice]:
-    """Return an edit as splices on the file's bytes; raises BrokenNotebookError where the result would not be right."""
+    """Return an edit as splices of the file's bytes; raise BrokenNotebookError if the result would be wrong."""
     changes = book.splices(edit, at)
     splices, offset, position = list[Splice](), len(bom), 0
     for start, end, new in changes:
@@ -495,7 +495,7 @@ def edit_cell(book: NotebookText, bom: bytes, edit: CellEdit, at: int) -> list[S
 
 
 def _verify(book: NotebookText, edit: CellEdit, at: int, changes: list[tuple[int, int, str]]) -> None:
-    """Read the result as JSON: every other cell and all the rest must be what it was."""
+    """Parse the result and check that all other cells and the rest of the notebook are unchanged."""
     text = book.text
     for start, end, new in reversed(changes):
         text = text[:start] + new + text[end:]
@@ -528,7 +528,7 @@ def _blanks(text: str, at: int) -> int:
 
 
 def _members(text: str, at: int) -> Iterator[_Member]:
-    """Yield the members of the object at a place; a name that comes twice is refused: readers take either."""
+    """Yield the members of the object at a position. Refuse duplicate names: parsers disagree on which one counts."""
     if text[at : at + 1] != "{":
         raise BrokenNotebookError("it is not a JSON object")
     seen: set[str] = set()
@@ -549,7 +549,7 @@ def _members(text: str, at: int) -> Iterator[_Member]:
 
 
 def _items(text: str, at: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield the cells of the array at a place: from where to where, and the value."""
+    """Yield the cells of the array at a position, as (start, end, value)."""
     at = _blanks(text, at + 1)
     while text[at] != "]":
         value, end = _DECODER.raw_decode(text, at)

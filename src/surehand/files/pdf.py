@@ -1,4 +1,4 @@
-"""Text of PDF documents by page, read in a process of its own that is bounded in memory and time."""
+"""Read the text of PDF documents by page, in a child process with limited memory and time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANGE: Final = re.compile(r"\s*(\d{1,9})?\s*(-)?\s*(\d{1,9})?\s*")
 
 @frozen
 class PdfPage:
-    """One page: its number from 1, its text, and whether that was cut."""
+    """One page: its number from 1, its text, and whether the text was truncated."""
 
     number: int
     text: str
@@ -30,7 +30,7 @@ class PdfPage:
 
 @frozen
 class PdfText:
-    """What was read: the number of pages in the document and the text of some of them."""
+    """The number of pages in a document, and the text of some of them."""
 
     count: int
     pages: tuple[PdfPage, ...]
@@ -38,7 +38,7 @@ class PdfText:
 
 
 def page_range(text: str) -> tuple[int, int]:
-    """Return (first, last) of `3`, `1-5`, `10-` or `-4`, pages counted from 1."""
+    """Parse `3`, `1-5`, `10-` or `-4` into (first, last), counted from 1."""
     match = _RANGE.fullmatch(text)
     first, dash, last = match.groups() if match else (None, None, None)
     if not first and not last:
@@ -51,7 +51,7 @@ def page_range(text: str) -> tuple[int, int]:
 
 
 def read_pdf(fd: int, path: str, first: int = 1, last: int = ALL, budget: int = PDF_CHARACTERS) -> PdfText:
-    """Return the text of pages `first` to `last` of the open file; raise ToolFailure for one that cannot be read."""
+    """Return the text of pages `first` to `last` of an open file; raise ToolFailure if it cannot be read."""
     found = _ask_child(fd, path, first, last, budget)
     if "error" in found:
         raise _failure(path, found)
@@ -89,7 +89,7 @@ def _ask_child(fd: int, path: str, first: int, last: int, budget: int) -> dict[s
     except subprocess.TimeoutExpired:
         return {"error": "time"}
     if done.returncode != 0 or not done.stdout:
-        # Killed by a limit or crashed in the decoder; which of the two nobody can tell from outside.
+        # Killed by a limit, or crashed in the decoder: the exit status does not tell them apart.
         return {"error": "crashed"}
     return json.loads(done.stdout)
 

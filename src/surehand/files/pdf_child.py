@@ -1,7 +1,7 @@
-"""The process that reads a PDF: `python -I -S pdf_child.py FD LIBRARY FIRST LAST BUDGET`, one JSON object out.
+"""The child process that reads a PDF: `python -I -S pdf_child.py FD LIBRARY FIRST LAST BUDGET` prints one JSON object.
 
-PDFs come from anywhere and their decoder is a large C++ program; a bomb or a crash ends this process and nothing
-else. Memory and processor time are limited before the file is looked at.
+PDFs are untrusted and their decoder is a large C++ library: a decompression bomb or a crash must end only this process.
+Memory and CPU time are limited before the document is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PASSWORD_ERROR = 4
 
 
 def main() -> None:
-    """Read what the command line asks for and print it."""
+    """Read the pages given on the command line and print them as JSON."""
     fd, library, first, last, budget = sys.argv[1:]
     sys.path.append(library)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _count_held_bytes() -> int:
-    """Return the bytes this process holds before it looks at the document."""
+    """Return the data memory (bytes) of this process before it opens the document."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[5]) * resource.getpagesize()
@@ -51,7 +51,7 @@ def _count_held_bytes() -> int:
 
 
 def _read(document: Any, first: int, last: int, budget: int) -> dict[str, Any]:
-    """Return the text of the pages from `first` to `last` (from 1), until the budget or the time is used up."""
+    """Return the text of pages `first` to `last` (from 1), until the budget or the time is used up."""
     deadline = time.monotonic() + SOFT_S
     count = len(document)
     pages: list[dict[str, Any]] = []

@@ -1,11 +1,11 @@
-"""Sniff what some bytes are: text, a picture, a PDF, a program. Judged by their beginning, never by a name alone.
+"""Sniff the type of a file from its first bytes, never from its name: text, an image, a PDF, a program and others.
 
     found = sniff(head)              # head: the first HEAD_BYTES of a file or of a command's output
     found.kind                       # "text", "image", "pdf" or "binary"
-    found.format                     # "PNG image", "ELF program"; "" when nothing better is known
+    found.format                     # "PNG image", "ELF program"; "" if unknown
 
-A known signature counts only where the bytes round it fit, so that a text which happens to begin with `BM`, `MZ` or
-`GIF89a` stays a text.
+A signature counts only if the bytes around it fit, so that a text which happens to begin with `BM`, `MZ` or `GIF89a`
+is still a text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind = Literal["text", "image", "pdf", "binary"]
 
 @frozen
 class Found:
-    """What the bytes are, in a word for programs (`kind`, `mime`) and one for people (`format`)."""
+    """The type of some bytes, for programs (`kind`, `mime`) and for people (`format`)."""
 
     kind: Kind
     format: str = ""
@@ -57,8 +57,8 @@ HEIC: Final = _image("HEIC", "image/heic")
 AVIF: Final = _image("AVIF", "image/avif")
 VIDEO: Final = _binary("MP4 video", "video/mp4")
 
-# Signatures at the very beginning. A text could begin with those made of letters and digits alone: they count only
-# with a control byte near by.
+# Signatures at the first byte. Those of only letters and digits could begin a text, so they count only if a control
+# character is near.
 _SIGNATURES: Final[tuple[tuple[bytes, Found], ...]] = (
     (b"\x7fELF", ELF),
     (b"\x89PNG\r\n\x1a\n", _image("PNG", "image/png")),
@@ -124,17 +124,17 @@ _RIFF: Final = {
 }
 _HEIC_BRANDS: Final = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _OFFICE: Final = ((b"word/", "Word document"), (b"xl/", "Excel workbook"), (b"ppt/", "PowerPoint presentation"))
-# What no text holds: control characters other than BEL, BS, TAB, LF, VT, FF, CR and ESC.
+# Control characters that occur in no text: all but BEL, BS, TAB, LF, VT, FF, CR and ESC.
 _CONTROL: Final = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})
 
 
 def sniff(head: bytes) -> Found:
-    """Return what a file that begins with `head` is."""
+    """Return the type of a file that begins with `head`."""
     return signature(head) or (TEXT if looks_like_text(head) else UNKNOWN)
 
 
 def signature(head: bytes) -> Found | None:
-    """Return the known format that `head` begins with, or None."""
+    """Return the type whose signature `head` begins with, or None."""
     for magic, found in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic) and (not magic.isalnum() or has_control(head[:64])):
             return _office(head) or found if found is ZIP else found
@@ -145,15 +145,15 @@ def signature(head: bytes) -> Found | None:
 
 
 def has_control(head: bytes) -> bool:
-    """Say whether there is a byte no text has (NUL and most control characters)."""
+    """Whether there is a byte that occurs in no text (NUL and most control characters)."""
     return len(head.translate(None, _CONTROL)) != len(head)
 
 
 def looks_like_text(head: bytes) -> bool:
-    """Say whether bytes without a known signature can be a text, in whatever encoding.
+    """Whether bytes without a known signature can be text in any encoding.
 
-    NULs are found in text only as UTF-16 or UTF-32; many control characters make data. Bytes that are no UTF-8 may
-    well be a text in another encoding.
+    Text contains NUL bytes only in UTF-16 and UTF-32, and few control characters. Bytes that are not valid UTF-8 may be
+    text in another encoding.
     """
     if b"\0" in head or head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return wide_encoding(head) is not None
@@ -161,16 +161,16 @@ def looks_like_text(head: bytes) -> bool:
 
 
 def wide_encoding(head: bytes) -> Encoding | None:
-    """Return UTF-16 or UTF-32 where a file begins so, None for data and for all encodings of one byte a unit."""
+    """Return the UTF-16 or UTF-32 encoding that a file begins in; None for binary data and all other encodings."""
     if b"\0" not in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
     whole = len(head) - len(head) % 4
-    # The head may end inside a pair of surrogates; one unit less then makes it whole.
+    # The head may end between two surrogates; it is then valid without its last unit.
     parts = (head[:whole], head[: whole - 2], head)
     found = next((each for part in parts if (each := detect(part)) and each.unit > 1), None)
     if found is None:
         return None
-    # Almost any two bytes are a character of UTF-16: without a mark, blanks or line ends must prove that it is text.
+    # Almost any two bytes are a character in UTF-16: without a BOM, blanks or line ends must show that it is text.
     return found if found.bom or any(blank in found.decode(head, "ignore") for blank in " \n\r") else None
 
 
@@ -183,7 +183,7 @@ def _office(head: bytes) -> Found | None:
 
 
 def _pdf(head: bytes) -> Found | None:
-    # Readers accept a little before the header: a mark, blank lines, the junk of a mail gateway.
+    # Readers accept some bytes before the header: a BOM, blank lines, lines added by a mail gateway.
     at = head.find(b"%PDF-", 0, 1024)
     return PDF if at == 0 or (at > 0 and not head[:at].strip(b"\xef\xbb\xbf\r\n\t \0")) else None
 
@@ -217,7 +217,8 @@ def _boxes(head: bytes) -> Found | None:
 def _cafe_babe(head: bytes) -> Found | None:
     if head[:4] != b"\xca\xfe\xba\xbe":
         return None
-    # The same four bytes open Java classes (a version of 45 or more follows) and universal programs (a small count).
+    # Java classes and universal binaries begin with the same four bytes. A class version of 45 or more follows in the
+    # one, a small number of architectures in the other.
     return JAVA if int.from_bytes(head[4:8], "big") >= 40 else MACH_O_FAT
 
 
