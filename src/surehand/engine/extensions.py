@@ -1,4 +1,4 @@
-"""Extensions: named, versioned, ordered hooks on tools being registered and on calls, which may change both.
+"""Extensions: named, versioned, ordered hooks on the registration of tools and on calls; they may change both.
 
 An extension overrides what it needs. `before` runs ahead of validation and judgement, so that arguments it changed are
 checked like any others. `around` wraps a permitted call. `after` may replace the result. An extension that raises or
@@ -30,7 +30,7 @@ _inside: ContextVar[frozenset[str]] = ContextVar("extensions_inside", default=fr
 
 
 class Cards(Protocol):
-    """The tools there are (`registry.registry.Registry`)."""
+    """The registered tools (`registry.registry.Registry`)."""
 
     def __iter__(self) -> Iterator[str]: ...
     def card(self, name: str) -> Tool | ToolInfo | None:
@@ -45,11 +45,11 @@ class Extension:
     version: str = "1.0.0"
     description: str = ""
     priority: int = 0
-    """Extensions with a higher one see calls earlier and results later."""
+    """Extensions with a higher priority see calls earlier and results later."""
     required: bool = False
     """Whether a call fails if this extension does."""
     tools: tuple[str, ...] = ("*",)
-    """Names, aliases or globs of the tools it applies to."""
+    """Names, aliases or globs of the tools that the extension applies to."""
     timeout_s: float = HOOK_TIMEOUT_S
 
     def applies_to(self, tool: Tool | ToolInfo) -> bool:
@@ -101,9 +101,9 @@ class Extensions:
         self._hooks: dict[str, _Hooks] = {}
         self._extended: dict[Tool, Tool] = {}
         self.active = False
-        """Whether there are any; calls are spared everything else if not."""
+        """Whether there are any extensions; if not, calls skip this class."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when composed pipelines are out of date."""
+        """Called when the extensions change, so that composed pipelines must be rebuilt."""
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # Registration ----------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Extensions:
         """Return the extensions (of one tool), outermost first."""
         return [each for each in self._all if tool is None or self._applies(each, tool)]
 
-    # On the path of a call -------------------------------------------------------------------------------------------
+    # During a call ---------------------------------------------------------------------------------------------------
 
     def extend_tool(self, tool: Tool) -> Tool:
         """Return the tool as changed by its extensions; cached."""
@@ -174,7 +174,7 @@ class Extensions:
         """Return the middleware of the `around` hooks of a tool, outermost first."""
         return [self._layer(extension) for extension in self._hooks_of(tool).around]
 
-    # Inside ----------------------------------------------------------------------------------------------------------
+    # Internals -------------------------------------------------------------------------------------------------------
 
     def _follow_registry(self) -> None:
         """Collect the registered tools and listen for changes; done for the first extension."""

@@ -1,7 +1,7 @@
-"""`LoopThread`: an event loop in its own thread, so that plain code can wait for coroutines.
+"""`LoopThread`: an event loop in its own thread, so that synchronous code can wait for coroutines.
 
-Not in the caller's thread, which may run a loop already (a notebook); and a call needs a running loop (for its deadline
-and output) while the caller waits.
+The caller's own thread would not do: it may already run a loop (in a notebook), and the loop must keep running, for
+deadlines and output, while the caller waits.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from surehand.core.errors import StateError
 
 T = TypeVar("T")
 END_LIMIT_S: Final = 30.0
-"""How long (s) an interrupted caller waits for its call to end: to stop a command, or finish a change."""
+"""Seconds an interrupted caller waits for its call to end: to stop a command, or to finish a change."""
 
 
 class LoopThread:
-    """One loop, alive from `start` to `stop`."""
+    """An event loop in a thread, running from `start` to `stop`."""
 
     def __init__(self, name: str = "surehand") -> None:
         self.loop = asyncio.new_event_loop()
         self._process = os.getpid()
-        # A daemon: it must not keep a program alive that ends without closing.
+        # A daemon, so that a program which ends without `stop` can exit.
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> LoopThread:
@@ -44,11 +44,11 @@ class LoopThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a forked child: the thread stayed with its parent."""
+        """Whether this is a forked child, in which the thread does not run."""
         return os.getpid() != self._process
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result. Ctrl-C cancels it, and is raised when it has ended."""
+        """Run a coroutine on the loop and return its result. Ctrl-C cancels it and is raised after it has ended."""
         problem = ""
         if self.is_forked:
             problem = "this application was opened in another process, before a fork; open one in this process"
@@ -70,7 +70,7 @@ class LoopThread:
         return self.wait(call())
 
     def stop(self) -> None:
-        """End the loop and its thread; safe to call more than once, and from a forked child."""
+        """Stop the loop and its thread. Idempotent, and allowed in a forked child."""
         if self.is_forked or not self._thread.is_alive():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -81,8 +81,8 @@ class LoopThread:
 class Submitted(Generic[T]):
     """A coroutine running on the loop of another thread.
 
-    Unlike the future of `run_coroutine_threadsafe`, it is not done when cancelled but when the task has ended: who
-    interrupts a call must know that nothing more happens.
+    Unlike the future of `run_coroutine_threadsafe`, it is not done when cancelled but when the task has ended: after
+    an interrupted call has returned, nothing of it may still run.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:

@@ -42,11 +42,11 @@ _CHILD: Final = (
 _LIFTED: Final = "It runs in the sandbox: the user's [sandbox] process_tools = false lifts that."
 
 importing = False
-"""True in a child while it imports the tool's module, which must not start its program."""
+"""True in a child while it imports the tool's module, which must not run as a program then."""
 
 
 class ProgramStarted(SystemExit):
-    """Raised if a module starts its program while a child imports it. A SystemExit, which programs do not catch."""
+    """Raised if a module runs as a program while a child imports it. A SystemExit, which programs do not catch."""
 
 
 async def run_in_process(tool: Tool, ctx: ToolContext) -> ToolResult:
@@ -111,15 +111,15 @@ def _own_code(module: str) -> tuple[str, ...]:
 
 
 async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolContext) -> tuple[bytes, int, str]:
-    """Run the child in the sandbox; return its reply, exit code and, if it was ended, why.
+    """Run the child in the sandbox; return its reply, its exit code and, if it was killed, the reason.
 
-    A tool that changed protected files has failed, whatever it replies.
+    A tool that changed protected files fails, whatever it replies.
     """
     environment = ctx.session.keep(SHELLS).environment(ctx.served.id) | installation.find_library_paths()
     watch = ProgramWatch(ctx.session, launcher, name)
     reader, writer = os.pipe()
     try:
-        # Descriptor 10 is the request, as it is a command's script; 11 is for the reply.
+        # Descriptor 10 (of commands, the script) is the request; 11 receives the reply.
         command = Command((sys.executable, "-c", _CHILD, "10", "11"), ctx.cwd, environment, order, (writer,))
         run = launcher.run(command, _print, _print, change_log=watch.change_log)
     except BaseException:
@@ -141,7 +141,7 @@ async def _run_contained(launcher: Runner, order: bytes, name: str, ctx: ToolCon
 
 
 def _print(data: bytes) -> None:
-    """Write what a handler printed, which is no result, to stderr."""
+    """Write what a handler printed to stderr: it is not part of the result."""
     if _has_descriptor(sys.stderr):
         try:
             os.write(sys.stderr.fileno(), data)
@@ -166,7 +166,7 @@ async def _run_as_user(order: bytes, ctx: ToolContext) -> tuple[bytes, int]:
             "0",
             str(writer),
             stdin=asyncio.subprocess.PIPE,
-            # What the handler prints is no result; it goes to our stderr.
+            # What the handler prints is not part of the result; it goes to our stderr.
             stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else asyncio.subprocess.DEVNULL,
             pass_fds=(writer,),
             cwd=ctx.cwd,
@@ -211,7 +211,7 @@ async def _read_all(descriptor: int) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the process group, and with it what the handler started."""
+    """Kill the process group, which includes the processes that the handler started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -256,7 +256,7 @@ def _import_target(order: dict[str, Any]) -> Any:
     importing = True
     try:
         if order["script"]:
-            # As multiprocessing does: under another `__name__`, the `if __name__ == "__main__"` part is not run.
+            # As multiprocessing does: with another `__name__`, the `if __name__ == "__main__"` part is not run.
             names = runpy.run_path(order["script"], run_name="__surehand_main__")
             first, *rest = order["name"].split(".")
             return reduce(getattr, rest, names[first])
@@ -272,7 +272,7 @@ def _import_target(order: dict[str, Any]) -> Any:
 
 
 def _measure_use() -> dict[str, float | int]:
-    """Return the resources that this process, and so the call, has used."""
+    """Return the resources used by this process, which are those of the call."""
     import resource
 
     own = resource.getrusage(resource.RUSAGE_SELF)

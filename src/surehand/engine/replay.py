@@ -209,12 +209,12 @@ def differences(before: Any, after: Any, ignore: tuple[str, ...] = (), path: str
 _OF_ONE_RUN: Final = frozenset({"usage", "duration_ms", "duration_s", "change_id", "output_file", "dry_run"})
 """Fields of a command's `data` that differ in every run: resources, times, and temporary names."""
 _TEMPORARY_NAME: Final = re.compile(r"\b(?:tmp(?:\.[A-Za-z0-9]{6,12}|[a-z0-9_]{8})|surehand-[0-9a-f]{12})(?![\w.])")
-"""Names of temporary files: of `mktemp` (tmp.3fGh72kLmQ), of Python's `tempfile` (tmpa1b2c3d4), and of the temporary
-directory that commands of a session share (surehand-0123456789ab)."""
+"""Names of temporary files: by `mktemp` (tmp.3fGh72kLmQ), by Python's `tempfile` (tmpa1b2c3d4), and the temporary
+directory shared by the commands of a session (surehand-0123456789ab)."""
 
 
 def _comparable(result: ToolResult) -> dict[str, Any]:
-    """Return a result without what differs in every run: times, durations, call ids."""
+    """Return a result without the values that differ in every run: times, durations, call ids."""
     shown = result.to_dict()
     error = shown["error"]
     found = {
@@ -235,7 +235,7 @@ def _is_of_command(result: ToolResult) -> bool:
 
 
 def _is_occasional(difference: Difference) -> bool:
-    """Whether two texts differ only in temporary names, consistently: each name always by the same other one."""
+    """Whether two texts differ only in temporary names, each always replaced by the same other name."""
     before, after = difference.before, difference.after
     if not isinstance(before, str) or not isinstance(after, str):
         return False

@@ -1,4 +1,4 @@
-"""Shell hooks: commands in the settings that get each call as JSON and may refuse or change it.
+"""Shell hooks: commands in the settings that receive each call as JSON and may refuse or change it.
 
     [[hooks]]
     event = "before"            # or "after"
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 OUTPUT_LIMIT: Final = 1024 * 1024
 _TAKE_INPUT: Final = 'exec "$@" <&10 10<&-'
-"""The launcher gives commands no stdin; descriptor 10, which it passes on, becomes stdin here."""
+"""Makes descriptor 10 the hook's stdin: the launcher gives commands no stdin, but passes on that descriptor."""
 _LIFTED: Final = (
     "; it ran in the sandbox, because a project's own file sets it: the user's [sandbox] project_hooks = false lifts "
     "that"
@@ -52,14 +52,14 @@ REFUSED: Final = 2
 
 
 class ShellHook(Extension):
-    """A hook of the settings, as an extension."""
+    """A hook from the settings, as an extension."""
 
     def __init__(self, number: int, settings: HookSettings, session: Session) -> None:
         self.name = f"hook {number}: {settings.command[:60]}"
         self.description = f"{settings.event} {', '.join(settings.tools)}"
         self.tools = settings.tools
         self.required = settings.required
-        self.timeout_s = settings.timeout + 1.0  # longer than the command's own, so that the hook can report that
+        self.timeout_s = settings.timeout + 1.0  # longer than the command's limit, so that the hook can report that one
         self._settings = settings
         self._session = session
         self._cwd = session.workspace
@@ -132,7 +132,7 @@ class ShellHook(Extension):
         return ended.exit_code, out.text(), errors
 
     async def _run_as_user(self, said: bytes) -> tuple[int, str, str]:
-        """Run the command in its own process group, which is killed at its end."""
+        """Run the command in its own process group, which is killed at the end."""
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -192,7 +192,7 @@ class _Head:
 
 
 async def _some(stream: asyncio.StreamReader | None) -> bytes:
-    """Read a stream to its end and keep its first bytes; endless output must not fill the memory."""
+    """Read a stream to its end but keep only its first bytes: endless output must not fill the memory."""
     assert stream is not None
     kept = bytearray()
     while block := await stream.read(65536):

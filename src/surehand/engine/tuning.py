@@ -1,10 +1,10 @@
-"""Tuning by measurements: three pure functions that advise, and a tuner that applies their advice if enabled.
+"""Tuning from metrics: three pure functions give advice, and a tuner applies it if enabled.
 
 - timeout: max(1.5 x p95, 3 x average, 5 s)
 - concurrency: one less if over 10% of calls waited, one more if under 1%
-- caching: on for over 10 calls a window of over 100 ms on average
+- caching: on if over 10 calls in a window took over 100 ms on average
 
-Each advice has a reason; each change is an event.
+Advice includes its reason; each applied change is reported as an event.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def advise_timeout(metrics: ToolMetrics, current_s: float) -> Advice | None:
 
 
 def advise_concurrency(metrics: ToolMetrics, current: int) -> Advice | None:
-    """Advise a limit lower by one if many calls wait, higher by one if hardly any does."""
+    """Advise a limit lower by one if many calls wait, higher by one if hardly any do."""
     window = metrics.window
     if window.calls < LEAST_CALLS:
         return None
@@ -87,7 +87,7 @@ def advise_caching(metrics: ToolMetrics, enabled: bool) -> Advice | None:
 
 
 class Tunable(Protocol):
-    """Limits that can be tuned (`EngineLimits`)."""
+    """The timeouts and concurrency limits of tools, as the tuner reads and sets them (`EngineLimits`)."""
 
     def timeout_of(self, tool: str) -> float | None:
         """Return the timeout (s) of a tool; None if the tool or the settings fix it."""
