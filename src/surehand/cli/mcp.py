@@ -66,7 +66,7 @@ def run(options: Namespace) -> int:
             return session.run(_test(options))
 
 
-# -- looking ----------------------------------------------------------------------------------------------------------
+# -- list and test -----------------------------------------------------------------------------------------------------
 
 
 async def _list(options: Namespace) -> int:
@@ -139,7 +139,7 @@ def _page(facts: dict[str, Any]) -> str:
     return f"{head}\n" + render.table(rows, ("TOOL", "WHAT IT SAYS OF ITSELF"))
 
 
-# -- logging in -------------------------------------------------------------------------------------------------------
+# -- login and logout --------------------------------------------------------------------------------------------------
 
 
 async def _login(options: Namespace) -> int:
@@ -193,7 +193,7 @@ async def _open_browser(url: str) -> None:
         await asyncio.to_thread(webbrowser.open, url)
 
 
-# -- changing the user's settings -------------------------------------------------------------------------------------
+# -- add and remove, in the user's settings ----------------------------------------------------------------------------
 
 
 def _add(options: Namespace) -> int:

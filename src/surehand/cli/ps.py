@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- listing tasks -----------------------------------------------------------------------------------------------------
 
 
 def _row(task: Mapping[str, Any], session_id: str, workspace: str, *, channel: str = "") -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _is_of(row: dict[str, Any], session: str | None) -> bool:
     return session is None or row["session_id"] in (session, f"session_{session}")
 
 
-# -- what is done with it ----------------------------------------------------------------------------------------------
+# -- output, stop and table --------------------------------------------------------------------------------------------
 
 
 def _order(options: Namespace, live: list[dict[str, Any]]) -> int:

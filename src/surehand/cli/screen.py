@@ -44,7 +44,7 @@ class Screen:
         """Whether the user is typing: background events are then summarized later."""
         self._session_id = app.session.id
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._lock = threading.RLock()  # handlers in worker threads report too
+        self._lock = threading.RLock()  # handlers in worker threads emit events too
         self._running: dict[str, tuple[ToolCall, str]] = {}
         self._asked: set[str] = set()
         self._open_questions = 0
@@ -60,7 +60,7 @@ class Screen:
         atexit.register(self._show_typed)
         app.bus.subscribe(self._event)
 
-    # -- the answer ------------------------------------------------------------------------------------------------
+    # -- the answer ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start the clock and the status of a new answer; called on the event loop."""
@@ -142,7 +142,7 @@ class Screen:
         if self._live:
             set_echo(0, True)
 
-    # -- calls, agents and notes -----------------------------------------------------------------------------------
+    # -- calls, agents and notes ---------------------------------------------------------------------------------------
 
     def _event(self, event: Event) -> None:
         with self._lock:
@@ -176,7 +176,7 @@ class Screen:
         seen = event.call_id in self._asked
         self._asked.discard(event.call_id)
         indent = f"  {agent} " if agent else ""
-        # The offline planner's answer is the result of its call: not shown twice.
+        # The offline planner's answer is the result of its call, which need not be shown twice.
         body = self.choice.provider != "offline"
         self._write(render_finished(call, result, render.columns(), indent=indent, diff_seen=seen, body=body))
         self._draw()
@@ -192,7 +192,7 @@ class Screen:
         self._end_line()
         render.note(text)
 
-    # -- status -------------------------------------------------------------------------------------
+    # -- status --------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         with self._lock:

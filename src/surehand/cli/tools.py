@@ -97,7 +97,7 @@ def warn_of_unmatched(app: Surehand, patterns: Sequence[str], option: str = "--t
         render.note(f"{warning}{option}: there is no tool {', '.join(map(repr, unmatched))}")
 
 
-# -- list and info ------------------------------------------------------------------------------------------------
+# -- list and info -----------------------------------------------------------------------------------------------------
 
 
 def _list(options: Namespace) -> int:
@@ -266,7 +266,7 @@ def _report_unknown_tool(options: Namespace, names: list[str]) -> int:
     return EXIT_CODES[error.code]
 
 
-# -- invoke ------------------------------------------------------------------------------------------------------
+# -- invoke ------------------------------------------------------------------------------------------------------------
 
 
 def _invoke(options: Namespace) -> int:

@@ -57,7 +57,7 @@ class Extension:
         return any(fnmatchcase(name, glob) for glob in self.tools for name in (tool.name, *tool.aliases))
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Take the settings of this extension; raise ValueError if they are invalid."""
+        """Apply the settings of this extension; raise ValueError if they are invalid."""
 
     def extend(self, tool: Tool) -> Tool:
         """Return a changed tool to use instead, or the same one."""
@@ -217,7 +217,7 @@ class Extensions:
                 async with limit:
                     result = await extension.around(prepared.tool, prepared.call, held)
             except Exception as problem:
-                # The failure of the call itself, or a veto.
+                # The call itself failed, or the hook vetoed it.
                 if problem is held.problem or isinstance(problem, ToolFailure):
                     raise
                 self._report_failure(extension, prepared.tool, problem)

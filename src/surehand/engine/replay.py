@@ -40,7 +40,7 @@ class Recorded:
 
 @frozen
 class Recording:
-    """A whole recording."""
+    """A recording: its workspace and its calls."""
 
     workspace: str
     calls: tuple[Recorded, ...]

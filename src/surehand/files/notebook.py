@@ -360,7 +360,7 @@ class NotebookText:
             return [self._insert(edit, at)]
         return [self._delete(at)] if edit.mode == "delete" else list(self._replace(edit, self.cells[at]))
 
-    # -- the three modes -----------------------------------------------------------------------------------------
+    # -- the three modes -----------------------------------------------------------------------------------------------
 
     def _insert(self, edit: CellEdit, after: int) -> tuple[int, int, str]:
         style, prefix = self.style, self._cell_prefix()
@@ -448,7 +448,7 @@ class NotebookText:
             style = _Style("", "", style.colon, style.comma if not style.newline else ", ", style.ascii)
         return style.dump(_source(source, as_list=True), prefix)
 
-    # -- the format of the file ----------------------------------------------------------------------------------
+    # -- the format of the file ----------------------------------------------------------------------------------------
 
     def _style(self, top: int) -> _Style:
         text = self.text
