@@ -1,7 +1,7 @@
-"""The lifecycle of a tool: its state, the moves that are legal, and the record of every move.
+"""The lifecycle of a tool: its state, the legal transitions between states, and the history of transitions.
 
-The table below defines all legal moves; the rest enforces it. A tool that runs several calls at once is
-`executing` until the last of them ends, and a tool whose name is taken away while calls run drains first.
+`TRANSITIONS` has all legal transitions; the rest enforces it. A tool that runs several calls at once is `executing`
+until the last of them ends. A tool that is unregistered while calls run drains: it ends with the last of them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     "unregistered": frozenset(),
 }
 _IN_USE: Final = frozenset({"ready", "executing"})
-"""A successful call moves its tool between these two."""
+"""A successful call moves its tool from one to the other and back."""
 HISTORY_LIMIT: Final = 200
-"""Moves kept of one tool."""
+"""Most transitions kept of one tool."""
 GONE_LIMIT: Final = 100
-"""Unregistered tools whose history is kept."""
+"""Most unregistered tools whose history is kept."""
 TRIP_AFTER: Final = 5
 """Exceptions and time-outs in a row that disable a tool."""
 
 
 @frozen
 class Transition:
-    """One move of one tool: from, to, when (seconds since 1970) and why. `before` is None for its first state."""
+    """One transition of one tool; `at` in seconds since 1970. `before` is None for the registration."""
 
     tool: str
     before: State | None
@@ -52,12 +52,12 @@ class Transition:
 
 
 Hook: TypeAlias = Callable[[Transition], str | None]
-"""Runs before a move; a text it returns refuses the move and says why, and so does an exception."""
+"""Called before a transition; to refuse it, it returns the reason or raises."""
 StateListener: TypeAlias = Callable[[Transition], None]
 
 
 class IllegalTransition(ToolFailure):
-    """A move that the table does not know, or that a hook refused; the message names both states."""
+    """A transition that is not legal, or that a hook refused; the message names both states."""
 
     def __init__(self, tool: str, before: State, after: State, reason: str = "") -> None:
         super().__init__(
@@ -76,7 +76,7 @@ HINTS: Final[Mapping[State, str]] = {
 
 
 class Life:
-    """State and history of one registered tool. Calls keep a reference: a later tool of the same name has its own."""
+    """State and history of one registered tool. Calls refer to it: a later tool of the same name has its own."""
 
     __slots__ = (
         "born",
@@ -99,13 +99,13 @@ class Life:
         self.failures = 0
         """Exceptions and time-outs in a row."""
         self.spoiled = False
-        """Whether one of the concurrent calls has failed."""
+        """Whether a call failed since the tool was last idle."""
         self.draining = False
-        """Unregistered while calls run; it ends with the last of them."""
+        """Whether its name is unregistered, but calls still run."""
         self.tripped = False
-        """Disabled by the circuit breaker, so a passing health check may bring it back."""
+        """Whether the circuit breaker disabled it, so that a passing health check may enable it."""
         self.initialized = False
-        # Made with the first move: thousands of tools are registered and never run.
+        # Created by the first transition: thousands of tools are registered and never run.
         self.past: deque[tuple[State, State, float, str]] | None = None
 
     def history(self) -> list[Transition]:
@@ -116,12 +116,12 @@ class Life:
 
 
 class Lifecycle:
-    """States of all tools by name, kept to the table."""
+    """The states of all tools by name; moves them by legal transitions only."""
 
     def __init__(self, *, trip_after: int = TRIP_AFTER) -> None:
         self.trip_after = trip_after
         self._lives: dict[str, Life | float] = {}
-        """By name. Of a tool that was never called or looked at, only the time of its registration."""
+        """By name; only the time of registration for a tool that was never called or asked about."""
         self._gone: deque[Life] = deque(maxlen=GONE_LIMIT)
         self._before: list[Hook] = []
         self._after: list[StateListener] = []
@@ -150,31 +150,31 @@ class Lifecycle:
         return made
 
     def history(self, name: str) -> list[Transition]:
-        """Return the moves of a name, oldest first, those of earlier tools of that name included."""
+        """Return the transitions of a name, oldest first, including those of earlier tools of that name."""
         lives = [life for life in self._gone if life.name == name]
         if (life := self.life(name)) is not None:
             lives.append(life)
         return [move for each in lives for move in each.history()]
 
     def listen(self, listener: StateListener, *, calls: bool = True) -> Callable[[], None]:
-        """Call `listener` after every move; return a function that unsubscribes.
+        """Call `listener` after every transition; return a function that unsubscribes it.
 
-        `calls=False` leaves out calls that begin and end well, which are events anyway.
+        `calls=False` leaves out those of successful calls, which are events anyway.
         """
         return self._join(self._listeners if calls else self._quiet_listeners, listener)
 
     def before(self, hook: Hook) -> Callable[[], None]:
-        """Run `hook` before every move, which it may refuse; return a function that removes it."""
+        """Run `hook` before every transition, which it may refuse; return a function that removes it."""
         return self._join(self._before, hook)
 
     def after(self, hook: StateListener) -> Callable[[], None]:
-        """Run `hook` after a move and all listeners; return a function that removes it."""
+        """Run `hook` after every transition, and after all listeners; return a function that removes it."""
         return self._join(self._after, hook)
 
-    # Moves ---------------------------------------------------------------------------------------------------------
+    # Transitions ---------------------------------------------------------------------------------------------------
 
     def register(self, name: str) -> None:
-        """Begin the life of a tool, in the state `registered`."""
+        """Add a tool in the state `registered`."""
         if name in self._lives:
             raise IllegalTransition(name, self.state(name), "registered", "the name is taken")
         born = self._lives[name] = time()
@@ -182,7 +182,7 @@ class Lifecycle:
             self._notify(Transition(name, None, "registered", born))
 
     def move(self, name: str, to: State, why: str = "") -> None:
-        """Move a tool to another state; raise IllegalTransition, which names both, where the table has no such move."""
+        """Move a tool to another state; raise IllegalTransition if that is not legal or a hook refuses."""
         life = self.life(name)
         if life is None:
             if to != "registered":
@@ -194,7 +194,7 @@ class Lifecycle:
             self._move(life, to, why)
 
     def unregister(self, name: str, why: str = "") -> None:
-        """Take the name away at once; a tool that still runs calls is unregistered when the last one ends."""
+        """Free the name at once; a tool that still runs calls becomes `unregistered` when the last one ends."""
         life = self.life(name)
         if life is None:
             raise IllegalTransition(name, "unregistered", "unregistered")
@@ -209,7 +209,7 @@ class Lifecycle:
     def begin_call(self, which: Life | str) -> Life:
         """Count a call that begins and return the life it belongs to. A tool in `error` recovers by being called.
 
-        A call may begin on a life whose name is gone: it was on its way when the tool was taken away.
+        A call may begin on a life whose name is gone: the call was on its way when the tool was unregistered.
         """
         life = self.life(which) if isinstance(which, str) else which
         assert life is not None
@@ -229,7 +229,7 @@ class Lifecycle:
         return life
 
     def end_call(self, which: Life | str, failed: bool = False) -> None:
-        """Count a call that ended. `failed` is for exceptions and time-outs only, not for answers a tool chose."""
+        """Count a call that ended. `failed` is for exceptions and time-outs only, not for errors the tool reports."""
         life = self.life(which) if isinstance(which, str) else which
         assert life is not None
         if life.state == "unregistered":
@@ -249,7 +249,7 @@ class Lifecycle:
             self._choose_state(life)
 
     def enable(self, name: str, why: str = "enabled") -> None:
-        """Let a disabled tool be called again; nothing happens to one that already may."""
+        """Let a disabled tool be called again; no effect on one that is not in `disabled` or `error`."""
         life = self.life(name)
         if life is None:
             raise IllegalTransition(name, "unregistered", "ready")
@@ -258,14 +258,14 @@ class Lifecycle:
             life.failures = 0
 
     def trip(self, life: Life, why: str) -> None:
-        """Disable a tool that keeps failing; a passing health check brings it back, as `enable` does."""
+        """Disable a tool that keeps failing, until a passing health check or `enable`."""
         self._move(life, "disabled", why)
         life.tripped = True
 
     # Inside --------------------------------------------------------------------------------------------------------
 
     def _choose_state(self, life: Life) -> None:
-        """Choose the state after the last call: ready, error, or disabled when errors repeat."""
+        """Set the state after the last running call: ready, error, disabled if errors repeat; last, end a draining life."""
         spoiled, life.spoiled = life.spoiled, False
         if not spoiled:
             self._move(life, "ready", "call ended")
@@ -280,7 +280,7 @@ class Lifecycle:
         before = life.state
         if to not in TRANSITIONS[before]:
             raise IllegalTransition(life.name, before, to)
-        # The end of a call has happened already; nobody can refuse it, nor the end of a life that drains.
+        # Hooks cannot refuse the end of a call, which has happened, nor the end of a draining life.
         if before != "executing" and not life.draining:
             self._ask(life, to, why)
         at = time()

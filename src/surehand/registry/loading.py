@@ -1,7 +1,7 @@
 """Loading tools from elsewhere: installed packages, module paths, and folders of Python files that may change.
 
-A source is a name and the tools it gave. Loading it again puts the new tools in the place of the old ones, all or
-nothing: a file that does not load leaves the old tools and one clear error.
+A source is a module path, an entry point or a file. Loading it again replaces its tools, all or none: if it does not
+load, its old tools stay and one error is reported.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Registrar(Protocol):
     """Where loaded tools are registered; the registry is one."""
 
     def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
-        """Replace tools by others in one step."""
+        """Replace tools by others, all or none."""
         ...
 
 
 @frozen
 class Loaded:
-    """The outcome of one source: the names of its tools, or why it has none."""
+    """The outcome of loading one source: the names of its tools now, and the problem if it did not load."""
 
     source: str
     tools: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Loader:
         self._report = report or _unheard
         self._given: dict[str, tuple[str, ...]] = {}
         self._digests: dict[str, str] = {}
-        """File → digest of the content last tried, good or bad: each version is tried, and reported, once."""
+        """File → digest of the content last tried: each version is tried, and its problem reported, once."""
 
     # Sources ---------------------------------------------------------------------------------------------------------
 
@@ -86,13 +86,13 @@ class Loader:
         return self._take(path, lambda: _from_path(path))
 
     def load_entry_points(self) -> list[Loaded]:
-        """Load what installed packages offer under the entry point group `surehand.tools`."""
+        """Load the tools of installed packages from the entry point group `surehand.tools`."""
         return [
             self._take(f"{name} = {path}", _loader(path, name), deferrable=True) for name, path in entry_points(GROUP)
         ]
 
     def load_file(self, path: str) -> Loaded | None:
-        """Load one Python file; None when this very content was tried before."""
+        """Load one Python file; None if its content is the same as at the last try."""
         try:
             source = _read(path)
         except OSError as problem:
@@ -120,7 +120,7 @@ class Loader:
     ) -> None:
         """Keep a folder's tools up to date until cancelled.
 
-        What changed is loaded once `allowed` says so; `tell_waiting` is called with each change that has to wait.
+        Changes are loaded as soon as `allowed()` is true; `tell_waiting` is called when changes must wait for it.
         """
         import asyncio
 
@@ -142,7 +142,7 @@ class Loader:
                     break
 
     def list_given(self, folder: str) -> list[str]:
-        """Return the names of the tools that the files of a folder gave."""
+        """Return the names of the tools loaded from the files of a folder."""
         return [name for path, names in self._given.items() if os.path.dirname(path) == folder for name in names]
 
     # Inside ----------------------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ class Loader:
 def entry_points(group: str) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of a group's entry points.
 
-    Read from the metadata files themselves: the standard library's way imports its mail parser for it, which costs
-    more than everything else at start.
+    Reads the metadata files directly: `importlib.metadata` imports the email parser, which costs more than the rest
+    of the start.
     """
     for folder in dict.fromkeys(sys.path):
         try:
@@ -230,7 +230,7 @@ def _from_path(path: str) -> list[Tool]:
 
 
 def _from_source(path: str, source: bytes, digest: str) -> list[Tool]:
-    """Execute a file as a module, and leave it in `sys.modules` for pickles and tracebacks."""
+    """Execute a file as a module, and keep it in `sys.modules` for pickles and tracebacks."""
     stem = os.path.splitext(os.path.basename(path))[0]
     module = ModuleType(f"surehand_file_tools.{stem}_{digest[:12]}")
     module.__file__ = path
@@ -255,9 +255,9 @@ _by_source: list[str] = []
 
 
 def import_by_source(folder: str) -> None:
-    """Make Python import modules of a directory from source from now on: compiled copies may be forged.
+    """Make Python import the modules of a directory from source only.
 
-    A command may have left a compiled module there; trust covers sources.
+    Trust covers the sources; a command may have written a forged compiled copy.
     """
     if not _by_source:
         sys.path_hooks.insert(0, _find_by_source)
@@ -321,7 +321,7 @@ def _read(path: str) -> bytes:
 
 
 def _describe_problem(source: str, problem: BaseException) -> str:
-    """Return one line on what went wrong, with the place in the file where it did."""
+    """Return one line on what went wrong, with the line of the file where it did."""
     if isinstance(problem, SyntaxError):
         return f"{source}:{problem.lineno or 0}: {problem.msg}"
     line = 0
@@ -343,14 +343,14 @@ def _unheard(loaded: Loaded) -> None:
 
 
 def save_listing(state_dir: str, files: Mapping[str, str], infos: Iterable[ToolInfo]) -> None:
-    """Save the infos of a workspace's own tools with the fingerprints of their files: listing them imports none."""
+    """Save the infos of a workspace's own tools with the digests of their files, to list them without importing."""
     os.makedirs(state_dir, mode=0o700, exist_ok=True)
     listing = {"of": _describe_inputs(files), "tools": [info.to_dict() for info in infos]}
     write_private_json(os.path.join(state_dir, _LISTING), listing)
 
 
 def load_listing(state_dir: str, files: Mapping[str, str]) -> list[ToolInfo] | None:
-    """Return the saved infos of tools; None if a file they came from has changed, or none were saved."""
+    """Return the saved infos; None if there are none, or if one of the files has changed since."""
     try:
         with open(os.path.join(state_dir, _LISTING), encoding="utf-8") as file:
             listing = json.load(file)
@@ -362,14 +362,14 @@ def load_listing(state_dir: str, files: Mapping[str, str]) -> list[ToolInfo] | N
 
 
 def _describe_inputs(files: Mapping[str, str]) -> dict[str, Any]:
-    """Return the key of a saved listing: all that it depends on."""
+    """Return everything a saved listing depends on."""
     return {"files": dict(files), "surehand": __version__, "python": sys.version}
 
 
 # Can a new process import this tool's function by its name, without running the program that made it?
 #
-# A tool with `where="process"` runs in a fresh interpreter that finds the function by module and name. What was made by
-# another function has no such name; a script that starts its program when it is imported would start it again.
+# A tool with `where="process"` runs in a fresh interpreter that finds the function by module and name. A function made
+# by another function has no such name, and importing a script without a `__main__` guard would start it again.
 
 _MOVE: Final = "define it at the top of a module of its own and import it from there"
 _GUARD: Final = 'put that under `if __name__ == "__main__":`, or move the tool to a module of its own'
@@ -399,7 +399,7 @@ def find_by_name(module: str, name: str) -> Any:
 
 
 def refer_to(tool: Tool) -> Tool | str:
-    """Return `module:name` where another process finds this very tool, and otherwise the tool itself, to be pickled."""
+    """Return `module:name` if another process can import this tool by it, else the tool itself, to be pickled."""
     function: Any = getattr(tool, "function", tool.run)
     module, name = getattr(function, "__module__", "") or "", getattr(function, "__qualname__", "<")
     own = module != "__main__" and "<" not in name and find_by_name(module, name) is tool
@@ -407,7 +407,7 @@ def refer_to(tool: Tool) -> Tool | str:
 
 
 def load_tool(reference: Tool | str) -> Tool:
-    """Return the tool that another process referred to."""
+    """Return the tool for what `refer_to` returned in another process."""
     if isinstance(reference, Tool):
         return reference
     module, _, name = reference.partition(":")
@@ -428,7 +428,7 @@ def _script_problem() -> str | None:
 
 
 def _starts(script: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the top-level statements of a script that do more than define names."""
+    """Yield the top-level statements of a script that may start its program."""
     own = {each.name for each in script.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
     for statement in script.body:
         if isinstance(statement, _DEFINITIONS) or _is_guard(statement):
@@ -443,7 +443,7 @@ def _starts(script: ast.Module) -> Iterator[ast.stmt]:
 
 
 def _is_guard(statement: ast.stmt) -> bool:
-    """Tell whether a statement is `if __name__ == "__main__":` or `if TYPE_CHECKING:`."""
+    """Return whether a statement is `if __name__ == "__main__":` or `if TYPE_CHECKING:`."""
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
     names = {each.id for each in ast.walk(statement.test) if isinstance(each, ast.Name)}
@@ -451,7 +451,7 @@ def _is_guard(statement: ast.stmt) -> bool:
 
 
 def _is_start(node: ast.AST, own: set[str]) -> bool:
-    """Tell whether a call starts a program: a function of the script, or `asyncio.run` and its like."""
+    """Return whether a node awaits, or calls a function of the script, or `asyncio.run` and the like."""
     if isinstance(node, ast.Await):
         return True
     if not isinstance(node, ast.Call):

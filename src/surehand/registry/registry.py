@@ -1,8 +1,8 @@
 """`Registry`: which tools exist. Register, look up by name or alias, list, query, unregister.
 
-A tool may be registered lazily, as its description (`ToolInfo`) and a way to load it: listing the built-in tools
-imports none of them. What a tool requires names other tools (or aliases) and, where it matters, a range of versions as
-Python packages write them: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
+A tool may be registered lazily, as its description (`ToolInfo`) and a function that loads it: listing the built-in
+tools imports none of them. A requirement of a tool is the name or alias of another, if it matters with a version range
+as in Python packages: `Grep`, `Grep>=1.2,<2`, `pkg.search ~=1.0`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FLAGS: Final = ("read_only", "concurrency_safe")
 
 
 _LOADING: Final = RLock()
-"""Held while a tool is loaded, so that two threads which call it first get the same object."""
+"""Held while a tool is loaded, so that two threads that need it at once get the same object."""
 
 
 class _LazyTool:
@@ -46,7 +46,7 @@ class _LazyTool:
 
 
 _Entry: TypeAlias = Tool | _LazyTool
-"""A loaded tool is stored as it is: one object less for each of ten thousand."""
+"""A tool that is not lazy is stored without a wrapper: with ten thousand tools the objects count."""
 
 
 class Registry:
@@ -68,7 +68,7 @@ class Registry:
     def register(self, tool: Tool, *, deferrable: bool = False) -> Tool:
         """Add a tool; raise RegistrationError with every fault. Returns the tool, so it can wrap a definition.
 
-        A model is always shown it, unless it is `deferrable`: one of many that nobody here chose by name.
+        A model's first listing has it in any case, unless it is `deferrable`: then a search may be needed to find it.
         """
         found = problems(tool)
         if not isinstance(tool, Tool):
@@ -86,7 +86,7 @@ class Registry:
     def register_lazy(self, info: ToolInfo, load: Callable[[], Tool], *, deferrable: bool = True) -> None:
         """Add a tool that is loaded when it is first called.
 
-        One that is `deferrable` is found by searching where there are many.
+        A `deferrable` one may be left out of a model's first listing, and is then found by search.
         """
         names = (*info.aliases, full_name(info.module, info.name)) if info.module else info.aliases
         if found := self._clashes(info.name, names):
@@ -94,7 +94,7 @@ class Registry:
         self._add(info.name, names, _LazyTool(info, load), deferrable)
 
     def register_module(self, module: str, tools: Iterable[Tool], *, version: str | None = None) -> list[Tool]:
-        """Add a group of tools under one module name: all of them, or none."""
+        """Add a group of tools under one module name, all or none."""
         members = [_in_module(tool, module, version) for tool in tools]
         faults: list[str] = []
         taken: set[str] = set()
@@ -114,7 +114,7 @@ class Registry:
     def exchange(self, away: Iterable[str], tools: Iterable[Tool], *, deferrable: bool = False) -> list[Tool]:
         """Replace tools by others, all or none; running calls finish on the old ones.
 
-        Tools that others still require cannot go, unless one of the new ones takes their place.
+        Refused if a tool that stays requires one of the old ones, and no new one meets that requirement.
         """
         members, gone = list(tools), [name for name in away if name in self._entries]
         if faults := self._exchange_faults(members, gone):
@@ -130,7 +130,7 @@ class Registry:
     def unregister(self, name: str, *, cascade: bool = False) -> list[str]:
         """Unregister a tool (running calls finish on it) and return all removed names.
 
-        Refused while other tools require it, unless `cascade` takes those away too.
+        Refused while other tools require it, unless `cascade` unregisters those too.
         """
         real = self.resolve(name)
         if real is None:
@@ -294,7 +294,7 @@ class Registry:
             self._emit(Event("tool_registered", tool=name))
 
     def _remove(self, name: str) -> None:
-        self.lifecycle.unregister(name)  # first: a hook may refuse, and then nothing has happened
+        self.lifecycle.unregister(name)  # first: a hook may refuse, and nothing must have changed then
         del self._entries[name]
         self.deferrable.discard(name)
         for alias in [alias for alias, real in self._aliases.items() if real == name]:
@@ -351,7 +351,7 @@ def _full_name(card: Tool | ToolInfo) -> str:
 
 
 def problems(tool: object) -> list[str]:
-    """Return every fault of a tool's definition, or an empty list; registering asks for the same."""
+    """Return every fault of a tool's definition, or an empty list; registering checks the same."""
     if not isinstance(tool, Tool):
         below = " itself: put @tool above it" if callable(tool) else ""
         return [f"expected a Tool (or a function under @tool), got {type(tool).__name__}{below}"]
@@ -363,7 +363,7 @@ def problems(tool: object) -> list[str]:
         found.append(f"description must be text or a function of the session, not {type(tool.description).__name__}")
     if not callable(tool.run):
         found.append(f"run must be callable, not {type(tool.run).__name__}")
-    if not _has_no_options(tool):  # looked at one by one only where there are some
+    if not _has_no_options(tool):  # skips the check of each option for most tools
         found += _find_option_problems(tool)
     found += tool.arguments.problems()
     return found
@@ -389,7 +389,7 @@ def _find_option_problems(tool: Tool) -> list[str]:
             found.append(f"{name} must be callable, not {type(value).__name__}")
     for name in _FLAGS:
         value = getattr(tool, name)
-        if not isinstance(value, bool) and not callable(value):  # "no" would count as yes
+        if not isinstance(value, bool) and not callable(value):  # the text "no" would count as true
             found.append(f"{name} must be True, False or a function of the arguments, not {value!r}")
     timeout = tool.timeout_s
     if not (timeout is None or callable(timeout) or (isinstance(timeout, int | float) and 0 < timeout < 1e7)):
@@ -414,7 +414,7 @@ _RANGE: Final = lazy_pattern(r"\s*(?P<range>(?:===|==|~=|!=|<=|>=|<|>).*)$", re.
 
 
 class Described(Protocol):
-    """What is asked of a tool here: `Tool` and `ToolInfo` both answer."""
+    """The part of a tool that requirements need; `Tool` and `ToolInfo` both have it."""
 
     @property
     def name(self) -> str:
@@ -433,7 +433,7 @@ class Described(Protocol):
 
 
 def split_requirement(requirement: str) -> tuple[str, str]:
-    """Return (name, range) of a requirement; the range is empty when any version will do."""
+    """Return (name, range) of a requirement; the range is empty if any version will do."""
     found = _RANGE.search(requirement)
     if found is None:
         return requirement.strip(), ""
@@ -446,9 +446,9 @@ def requirement_name(requirement: str) -> str:
 
 
 def requirement_problems(tool: Described, find: Callable[[str], Described | None]) -> list[str]:
-    """Return why the requirements of `tool` cannot be met by what `find` gives, each named; an empty list if they can.
+    """Return a text for each requirement of `tool` that the tools `find` returns do not meet, and for a cycle.
 
-    `find` knows names and aliases. A cycle through tools already there is named from end to end.
+    `find` takes a name or an alias. The text on a cycle names all tools in it.
     """
     if not tool.requires:
         return []
@@ -462,8 +462,8 @@ def order_by_requirements(
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Sort a group of tools so that each comes after what it requires.
 
-    Returns the names in that order, and the faults of those that cannot be had (by name): a group that arrives
-    together may require one another, in any order of its members.
+    Returns the names in that order, and by name the faults of those that cannot be registered. Tools of the group may
+    require one another, in whatever order they are given.
     """
     group = {tool.name: tool for tool in tools}
 
@@ -500,7 +500,7 @@ def _order_requirements(name: str, group: Mapping[str, Described], placed: dict[
 
 
 def unmet_requirement(requirement: str, find: Callable[[str], Described | None]) -> str | None:
-    """Return why one requirement cannot be met by what `find` gives, or None."""
+    """Return why no tool that `find` returns meets the requirement; None if one does."""
     name, wanted = split_requirement(requirement)
     if not name:
         return f"requirement {requirement!r} names no tool"

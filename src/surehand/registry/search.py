@@ -1,7 +1,7 @@
-"""Search for a tool by what it does: ranked, forgiving of typos, in any language.
+"""Search for a tool by what it does: ranked, tolerant of typos, in any language.
 
-The text of all tools is normalized at the first search and again after tools changed. The tools that contain a word are
-found when a query first asks for it, and cached. A search walks the shortest of these lists and at most a few thousand
+The text of all tools is normalized at the first search, and again after tools changed. Which tools contain a word is
+looked up when a query first has it, and cached. A search walks the shortest of these lists and at most a few thousand
 entries, so ten thousand tools are searched in well under a millisecond once the words are cached.
 """
 
@@ -25,23 +25,23 @@ MATCHED: Final = 2.0**20
 WHOLE_NAME: Final = 1000.0
 """Score of a query that is exactly a tool's name."""
 WALK_LIMIT: Final = 1000
-"""Entries of a word's list that are scored; a more frequent word does not discriminate."""
+"""Most tools with a word that are scored for it; a more frequent word tells little."""
 QUERY_WORDS: Final = 24
 NEAR_LIMIT: Final = 30
 """Most known words tried for an unknown one."""
 KNOWN_LIMIT: Final = 10_000
 """Size of the cache of query words."""
 LONG_LINE: Final = 50
-"""Average length of lines (descriptions) above which looking at each takes less time than at each occurrence."""
+"""Average length of a line (as in descriptions) above which scanning lines is faster than splitting at matches."""
 LOOK_UPS: Final = 20
-"""Look-ups of single words after which all words are indexed: by then that is as cheap."""
+"""Look-ups of single words after which all words are indexed, which costs about as much."""
 FAINT: Final = 0.06
-"""Matches below this share of the best score are dropped."""
+"""Tools below this share of the best score are dropped."""
 FAINT_ALONE: Final = 0.4
-"""The same for a query of one word: where it stands in names and hints, descriptions that mention it are left out."""
+"""The same for a query of one word: if names or hints contain it, mere mentions in descriptions are dropped."""
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORDS: Final = re.compile(r"[^\W_]+")
-# Scripts written without blanks between words (and Korean, whose words carry endings): pairs of characters stand in.
+# Scripts without blanks between words (and Korean, whose words have endings): indexed as pairs of characters.
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003134f]+"
@@ -53,7 +53,7 @@ _BETWEEN_WORDS: Final = f" {_BETWEEN_LINES} "
 _TO_WORDS_IN_LINES: Final = (
     bytes(ord(chr(code).lower().translate(_TO_BLANKS)) if code else 0 for code in range(128)) * 2
 )
-"""For bytes, which are mapped five times as fast as text; the upper half stands for no ASCII."""
+"""For `bytes.translate`, five times as fast as that of text; its upper half (no ASCII) is never used."""
 _ENDINGS: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", "e"), ("s", ""))
 _STOP: Final = frozenset(
     (
@@ -99,17 +99,17 @@ class SearchIndex:
         self._built = _Index([])
 
     def names(self, query: str, limit: int = 10, keep: Callable[[str], bool] | None = None) -> list[str]:
-        """Return the names of the best matches, best first; equal ones in the order of registration."""
+        """Return the names of the best matches, best first; those of equal score in order of registration."""
         if self._version != self._source.version:
             self._built, self._version = _Index(self._source.cards()), self._source.version
         return self._built.search(query, limit, keep)
 
 
 class _Field:
-    """One field of all tools, as lines of words. Which lines have a word is looked up when it is first asked for.
+    """One field (such as the name) of all tools, one line of words for each tool.
 
-    A query has few words and a large registry many: finding those in the lines costs a tenth of indexing all of them.
-    After many look-ups all of them are indexed.
+    Which lines have a word is looked up when it is first asked for, at a tenth of the cost of indexing all words. After
+    LOOK_UPS words all are indexed.
     """
 
     def __init__(self, lines: list[str]) -> None:
@@ -138,7 +138,7 @@ class _Field:
         return self._known
 
     def _index_all(self) -> None:
-        """Find the lines of all words at once. Endings come off per distinct word, not per occurrence."""
+        """Find the lines of all words at once, stemming each distinct word once."""
         raw: defaultdict[str, list[int]] = defaultdict(list)
         for number, line in enumerate(self._lines):
             for word in set(line.split()):
@@ -151,8 +151,8 @@ class _Field:
 
     def _look_up(self, stem: str) -> list[int]:
         beginning = f" {_beginning(stem)}"
-        if len(self.text) > LONG_LINE * self._count:  # a word stands in many of them: each line is looked at
-            whole = f" {stem} " if _stem(stem) == stem else _BETWEEN_LINES  # which stands in no line
+        if len(self.text) > LONG_LINE * self._count:  # long lines: the word occurs in many, often more than once
+            whole = f" {stem} " if _stem(stem) == stem else _BETWEEN_LINES  # which occurs in no line
             lines = enumerate(self._lines)
             return [number for number, line in lines if beginning in line and (whole in line or _has(line, stem))]
         first, *pieces = self.text.split(beginning)
@@ -186,7 +186,7 @@ class _Field:
         return f"{_BETWEEN_LINES}{self.text}{_BETWEEN_LINES}".encode().translate(None, b" ")
 
     def find_whole(self, letters: str) -> list[int]:
-        """Return the numbers of the lines that are these letters, but for blanks."""
+        """Return the numbers of the lines that equal these letters when blanks are ignored."""
         found: list[int] = []
         sought, text = f"{_BETWEEN_LINES}{letters}{_BETWEEN_LINES}".encode(), self._unspaced
         position = text.find(sought)
@@ -228,7 +228,7 @@ class _Index:
         return [self.names[number] for _, number in ranked[:limit]]
 
     def _terms(self, query: str) -> list[list[tuple[str, float]]]:
-        """Return for each word of the query the words of the index that stand for it, with how much each counts."""
+        """Return for each word of the query the indexed words that match it, each with its weight."""
         found = list(dict.fromkeys(_stem(word) for word in words(_name_line(query))))
         telling = [word for word in found if word not in _STOP] or found
         return [variants for word in telling[:QUERY_WORDS] if (variants := self._variants(word))]
@@ -247,12 +247,12 @@ class _Index:
             names, aliases = self.fields[NAME], self.fields[ALIAS]
             near = [*names.words_with(word, NEAR_LIMIT), *aliases.words_with(word, NEAR_LIMIT)]
             found += [(other, 0.7) for other in list(dict.fromkeys(near))[:NEAR_LIMIT]]
-        if not found and len(word) > 3:  # a part of a long word, as other languages make them (Wettervorhersage)
+        if not found and len(word) > 3:  # a part of a compound, as in German (Wettervorhersage)
             found = [(other, 0.6) for other in self.fields[HINT].words_with(word, NEAR_LIMIT)]
         return found or [(other, 0.6) for other in self._typos(word)]
 
     def _typos(self, word: str) -> list[str]:
-        """Return the known words at most one slip away (two for long words), nearest first."""
+        """Return the indexed words at most one edit away (two for long words), nearest first."""
         allowed = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
         if not allowed:
             return []
@@ -271,9 +271,9 @@ class _Index:
         return sum(len(field.find(word)) for field in self.fields)
 
     def _score_word(self, variants: list[tuple[str, float]], found: dict[int, float] | None) -> dict[int, float]:
-        """Return what one word of the query is worth to each tool that has it, in its best field only.
+        """Return the score that one word of the query gives each tool that has it, in its best field only.
 
-        `found` holds the tools that rarer words have brought up, once they are enough.
+        `found` has the tools that rarer words matched, if those are enough; None if not.
         """
         worths: list[tuple[float, int, str]] = []
         for word, share in variants:
@@ -290,20 +290,20 @@ class _Index:
             return entries
         if found is None:
             return entries[:WALK_LIMIT]
-        # A word this common cannot bring up a tool; it only tells those apart that rarer words have found.
+        # A word this common adds no tools; it only ranks those that rarer words have found.
         members = self._members.get((field, word))
         if members is None:
             members = self._members[field, word] = frozenset(entries)
         return [number for number in found if number in members]
 
     def _find_by_whole_name(self, query: str) -> list[int]:
-        """Return the tools whose whole name the query is, however it is written (`web_fetch`, `WebFetch`)."""
+        """Return the tools whose whole name is the query, in any spelling (`web_fetch`, `WebFetch`)."""
         return self.fields[NAME].find_whole("".join(words(query)))
 
     def _best(
         self, scores: dict[int, float], terms: int, limit: int, keep: Callable[[str], bool] | None
     ) -> dict[int, float]:
-        """Return the best tools that `keep` lets pass; only those that come into question are put to it."""
+        """Return the best tools for which `keep` holds; it is called only until there are enough."""
         groups: dict[float, list[int]] = {}
         for number, packed in scores.items():
             groups.setdefault(packed, []).append(number)
@@ -322,13 +322,13 @@ class _Index:
 
 
 def _worth_of_sum(packed: float, terms: int) -> float:
-    """Return what a sum is worth: much more when all words of the query were found than when one was."""
+    """Return the score of a packed sum: much higher if all words of the query matched than if one did."""
     matched, worth = divmod(packed, MATCHED)
     return worth * (matched / terms) ** 1.5
 
 
 def _text_of_words(lines: list[str]) -> str:
-    """Return lines as their words with a blank before and after each; all at once where that can be done."""
+    """Return lines as their words with a blank before and after each; ASCII text is translated all at once."""
     text = f" {_BETWEEN_WORDS.join(lines)} "
     if not text.isascii() or text.count(_BETWEEN_LINES) != len(lines) - 1:
         return _BETWEEN_LINES.join(f" {' '.join(words(line))} " for line in lines)
