@@ -265,7 +265,7 @@ class Lifecycle:
     # Inside --------------------------------------------------------------------------------------------------------
 
     def _choose_state(self, life: Life) -> None:
-        """Set the state after the last running call: ready, error, disabled if errors repeat; last, end a draining life."""
+        """Set the state after the last call: ready, error, or disabled if errors repeat. A draining life ends."""
         spoiled, life.spoiled = life.spoiled, False
         if not spoiled:
             self._move(life, "ready", "call ended")

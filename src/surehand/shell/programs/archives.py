@@ -80,7 +80,7 @@ _STREAMED = options.flags("-ltcdvqkf --list --test --stdout --decompress --verbo
 
 
 def _judge_compressor(call: Call) -> Verdict:
-    """Judge a compressor: only `-l`, `-t` and `-c` do not write. Of two modes the last one counts."""
+    """Judge a compressor, which writes except with `-l`, `-t` and `-c`. Of two modes the last one counts."""
     parsed = options.parse(call.words, _STREAMED)
     prints = parsed.has("-c", "--stdout")
     looks = parsed.has("-l", "-t", "--list", "--test") and not parsed.has("-d", "--decompress")
@@ -145,7 +145,7 @@ _FILE_OR_OPTION = lazy_pattern(r"-[a-zA-Z]+|[^|]*\.[A-Za-z0-9]{1,5}")
 
 
 def _judge_exiftool(call: Call) -> Verdict:
-    """Judge `exiftool FILE.png`; a name that ends in `|`, given or found in a directory, it runs as a command."""
+    """Judge `exiftool FILE.png`, which runs a file name that ends in `|` as a command, also one in a directory."""
     if not all(_FILE_OR_OPTION.fullmatch(word.text) for word in call.words):
         return Verdict("`exiftool` runs what has a name that ends in `|`")
     return _EXIFTOOL.judge(call.name, call.words)

@@ -16,7 +16,7 @@ _STREAM = lazy_pattern(r"/dev/(?:null|stdout|stderr)")
 
 
 def _judge_tee(words: Sequence[Word]) -> Verdict:
-    """Judge `tee`: with standard streams only, it writes no file."""
+    """Judge `tee`, which writes no file if it is given only standard streams."""
     if words and all(word.literal and _STREAM.fullmatch(word.text) for word in words):
         return Verdict()
     return Verdict("`tee` writes the files it is given")
@@ -26,7 +26,7 @@ _DD_READS = lazy_pattern(r"(?:if=.+|(?:i?bs|count|skip|iseek)=\w+|status=\w+|ifl
 
 
 def _judge_dd(words: Sequence[Word]) -> Verdict:
-    """Judge `dd`: without `of=`, it prints what it reads."""
+    """Judge `dd`, which without `of=` prints what it reads."""
     if not words or not all(word.literal and _DD_READS.fullmatch(word.text) for word in words):
         return Verdict("`dd` writes the file it is given")
     return Verdict(reads=tuple(Word(word.text[3:]) for word in words if word.text.startswith("if=")))

@@ -203,7 +203,7 @@ def _judge_git(words: Sequence[Word]) -> Verdict:
         return Verdict("`git` without a literal subcommand", unreadable=bool(rest))
     revisions = words[: words.index(Word("--"))] if Word("--") in words else words
     if any(word.kind == "opaque" for word in words[: before.used + 1]) or any(word.path for word in revisions):
-        return Verdict("a word of `git` is not literal", unreadable=True)  # a file may be named like a revision
+        return Verdict("a word of `git` is not literal", unreadable=True)  # a file may have the name of a revision
     if not all(_HARMLESS_SETTING.fullmatch(each.text) for each in before.values("-c")):
         return Verdict("`git -c` before the subcommand is not known to be read-only")
     folders = before.values("-C")
@@ -364,7 +364,7 @@ def _lists_with_git(call: Call) -> bool:
     if name == (Word("grep"),):
         parsed = options.parse(words[:paths], options.flags(SUBCOMMANDS["grep"]))
         asks = {option for option, _ in parsed.options}
-        # A second operand may be a commit, whose name precedes each path.
+        # A second operand may be a commit; its name would precede each path in the output.
         return bool(asks & _GREP_LISTS) and asks <= _GREP_PICKS and len(parsed.operands) == (not asks & {"-e"})
     return name == (Word("diff"),) and words[:paths] == (Word("--name-only"),)
 

@@ -136,7 +136,7 @@ def _after_bracket(script: str, position: int) -> int | None:
 
 
 def _ends(script: str, position: int) -> bool:
-    """Whether a command ends here: further characters would change its meaning."""
+    """Whether a command ends here; other characters would change its meaning."""
     at = _blank(script, position)
     return at >= len(script) or script[at] in ";\n}#"
 
@@ -167,7 +167,7 @@ def _judge_sed(words: Sequence[Word]) -> Verdict:
     given = scripts or parsed.operands[:1]
     if opaque := next((script for script in given if not script.literal), None):
         return Verdict(f"the script of `sed` is not literal: {opaque.text}", unreadable=True)
-    # All `-e` together are one script: `-e '/a/{' -e p -e '}'`.
+    # All `-e` values together are one script: `-e '/a/{' -e p -e '}'`.
     if not parsed.has("--sandbox") and not sed_reads_only("\n".join(script.text for script in given)):
         return Verdict("the script of `sed` is not known to be read-only")
     return judge_files("sed", files)
@@ -319,7 +319,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("sed", heeds="own",
             kind="read", version="--version --help", check=by_words(_judge_sed), touches=_sed_touches,
             starts=_sed_starts, run_by_others=True, runs=("sed 5q f", "sed '/^#/d' f"),
-            asks=("sed -i.bak '1d' data.csv", "sed -l 'w x' p f")),  # to a BSD, `-l` has no value
+            asks=("sed -i.bak '1d' data.csv", "sed -l 'w x' p f")),  # on BSD `-l` takes no value
     Program("gsed", kind="read", check=by_words(_judge_sed), touches=_sed_touches, starts=_sed_starts,
             runs=("gsed -n 1,5p a.txt",), asks=("gsed -i p README.md",)),
     Program("awk", heeds="own", kind="read", version="--version --help", check=by_words(_judge_awk),
