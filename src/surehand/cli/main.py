@@ -199,7 +199,8 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
     configure(parser)
     from surehand.cli import render  # lazy: render, 17 ms
 
-    render.begin(shared)  # before parsing: a wrong option is reported as JSON too
+    if shared.json:  # a wrong option is reported as JSON, too
+        render.begin(shared)
     options = parser.parse_args(words)
     if not shared.cwd and name not in _ANYWHERE:
         raise Usage("the current folder no longer exists", "Go to another, or name one with --cwd DIR.")
@@ -207,6 +208,7 @@ def _command(name: str, words: list[str], shared: SimpleNamespace) -> int:
         setattr(options, key, value)
     from surehand.core.errors import SurehandError  # lazy: errors, 10 ms
 
+    render.begin(options)
     try:
         return run(options)
     except SurehandError as problem:
