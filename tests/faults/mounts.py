@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.forks import fork
 
 RDONLY, REMOUNT = 1, 32
 _NEWNS, _NEWUSER, _BIND, _REC_PRIVATE = 0x20000, 0x10000000, 4096, 0x44000
@@ -15,15 +16,7 @@ _NEWNS, _NEWUSER, _BIND, _REC_PRIVATE = 0x20000, 0x10000000, 4096, 0x44000
 
 def in_child(action: Callable[[], None]) -> None:
     """Run an action in a forked process, so that its limits and mounts end with it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(fork(action), 0)[1] == 0
 
 
 def mount(target: Path, flags: int = 0, data: bytes | None = b"size=128k") -> None:

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from tests.forks import fork
 from tests.tools.workbench import Workbench
 
 from surehand.core.errors import ToolFailure
@@ -80,13 +81,14 @@ def swap_and_write(folder: Path, tries: int) -> None:
         (place / "a").write_text("0\n")
     link, spare = bench.root / "link", bench.root / "spare"
     os.symlink("inside", link)
-    swapper = os.fork()
-    if swapper == 0:
+
+    def swap() -> None:
         while os.getppid() != 1:
             for target in ("inside", str(outside), "../outside", str(bench.root / "inside")):
                 os.symlink(target, spare)
                 os.replace(spare, link)
-        os._exit(0)
+
+    swapper = fork(swap)
     ended, number = {"written": 0, "refused": 0}, 0
     try:
         while sum(ended.values()) < tries or not min(ended.values()):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.forks import fork
 
 from surehand.core.call import ToolCall
 from surehand.core.context import ToolContext
@@ -229,13 +230,14 @@ def swap_and_read(tree: Path, tries: int) -> None:
     (tree / "outside/a.txt").write_text("secret")
     link, spare = f"{tree}/ws/link", f"{tree}/ws/spare"
     os.symlink("sub", link)
-    swapper = os.fork()
-    if swapper == 0:
+
+    def swap() -> None:
         while os.getppid() != 1:
             for target in ("sub", "../outside", f"{tree}/outside", f"{tree}/ws/sub"):
                 os.symlink(target, spare)
                 os.replace(spare, link)
-        os._exit(0)
+
+    swapper = fork(swap)
     seen = {"inside": 0, "refused": 0}
     try:
         while sum(seen.values()) < tries or not min(seen.values()):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.forks import fork
 from tests.tools.workbench import Workbench
 
 from surehand.core.errors import ToolFailure
@@ -332,13 +333,14 @@ def test_changes_are_found_by_session_and_path(folder: str) -> None:
 
 def test_threads_and_processes_write_at_once(folder: str) -> None:
     history, _ = opened(folder)
-    child = os.fork()
-    if child == 0:
+
+    def write_from_a_process() -> None:
         other, _ = opened(folder)
         for number in range(50):
             record(other, "/child", b"%d" % number, b"%d" % (number + 1))
         other.close()
-        os._exit(0)
+
+    child = fork(write_from_a_process)
 
     def work(name: str) -> None:
         for number in range(25):

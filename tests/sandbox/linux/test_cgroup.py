@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.forks import fork
 
 from surehand.sandbox.linux import limits
 
@@ -66,13 +67,13 @@ def test_a_process_joins_a_real_group_with_all_it_starts_and_the_group_goes() ->
     os.mkdir("supervisor-1", dir_fd=session.folder)
     supervisor = os.open("supervisor-1", os.O_RDONLY, dir_fd=session.folder)
     reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+
+    def join() -> None:
         limits.join(supervisor)
         with open("/proc/self/cgroup") as own:
             os.write(writer, own.read().encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
+
+    os.waitpid(fork(join), 0)
     os.close(writer)
     assert f"0::/{session.name}/supervisor-1\n".encode() in os.read(reader, 4096)
     assert limits.count_oom_kills(supervisor) == 0

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.forks import fork
 
 from surehand.commands.environment import clean_environment, is_secret_name
 from surehand.core.settings import SandboxSettings
@@ -131,14 +132,7 @@ async def test_a_process_that_died_while_it_waited_is_not_taken(tmp_path: Path) 
 def test_what_was_started_ahead_is_the_parents_alone_after_a_fork() -> None:
     sandbox, before = LinuxSandbox(), set(tree.children(os.getpid()))
     sandbox.start_ahead()
-    child = os.fork()
-    if not child:
-        try:
-            sandbox.end_ahead()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(fork(sandbox.end_ahead), 0)[1] == 0
     [waiting] = set(tree.children(os.getpid())) - before
     assert os.waitpid(waiting, os.WNOHANG) == (0, 0)
     sandbox.end_ahead()
