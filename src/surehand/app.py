@@ -180,7 +180,7 @@ class Surehand:
     def _add_listeners(
         self, session: str | None, state_dir: str | None, record: str | None, audit_dir: str | None
     ) -> None:
-        """Attach the listeners that settings and arguments ask for: journal, metrics, recording, audit, tracing..."""
+        """Attach what observes calls, as settings and arguments ask: journal, metrics, recording, audit, tracing..."""
         listeners = wiring.Listeners(self.bus, self.session, self._stack)
         if session and state_dir:
             self.journal = listeners.keep_journal(os.path.join(state_dir, "sessions", f"{session}.jsonl"))

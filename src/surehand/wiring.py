@@ -152,7 +152,7 @@ def refuse_bypass(settings: Settings) -> None:
 
 
 class Listeners:
-    """Subscribes listeners to the bus of an application; `stack` closes them with the application."""
+    """Attaches what observes calls: listeners of the bus, stored metrics, tracing, hooks. `stack` closes them."""
 
     def __init__(self, bus: Bus, session: Session, stack: AsyncExitStack) -> None:
         self._bus = bus

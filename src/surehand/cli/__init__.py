@@ -1,4 +1,4 @@
-"""Floor 7, the CLI: one file per command or group of related ones, and `render` is the only one that prints.
+"""Floor 7, the CLI: one file per command or group of related ones; commands print by `render` alone.
 
-Parts of several: `main`, `markdown`, `parser`, `render`, `screen` and `session`.
+Shared by several: `main`, `parser`, `render`, `screen` and `session`.
 """

@@ -296,7 +296,7 @@ def block_from_dict(raw: Mapping[str, Any]) -> Block:
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """Truncate to about `limit` characters: 80% from the head, 20% from the tail, and a note between them."""
+    """Truncate to about `limit` characters: `HEAD_SHARE` of them from the head, the rest from the tail."""
     if len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)

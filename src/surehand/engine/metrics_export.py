@@ -1,8 +1,8 @@
 """Metrics for others to read: JSON with stable camelCase keys, and Prometheus text.
 
-A new format is a function beside `to_prometheus` and an option of `cli/stats.py`. An exporter that pushes is a
-listener of the bus: made in `wiring.py`, added in `app.py`, obeying `[tools.NAME.monitoring]`; an extra if it needs a
-package. (`otel.py` takes the executor's one slot for tracing.)
+A new format is a function beside `to_prometheus` and an option of `cli/stats.py`. An exporter that pushes
+reads `app.metrics.all()`, is made in `wiring.py` and added in `app.py` like `add_tuner`, obeys
+`[tools.NAME.monitoring]`, and is an extra if it needs a package. (`otel.py` pushes durations as well as spans.)
 """
 
 from __future__ import annotations

@@ -350,8 +350,9 @@ class History(Store):
 
     def prune(self, limit_bytes: int) -> int:
         """If the contents exceed the limit, drop the oldest changes until a tenth of it is free; return how many."""
-        # `prune_oldest` (log.py) chooses what goes. Called when enough was added and at close, never by `open_to_look`,
-        # and from console/changes.py. Limits: `HistorySettings`; of one change `most_bytes` (store.py).
+        # `prune_oldest` (log.py) chooses what goes. Called every `_CHECK_EVERY` changes, after large ones and at close,
+        # never by `open_to_look`; by hand from console/changes.py. `prune_seen` prunes what sessions have read.
+        # Limits: `HistorySettings`; of one change `most_bytes` (store.py).
         if self.size_bytes() <= limit_bytes:
             return 0
         with self.transaction():

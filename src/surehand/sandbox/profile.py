@@ -1,6 +1,6 @@
 """The sandbox profile: what is enforced on a session's commands, and which part of the disk they see.
 
-It is plain data, made here and enforced by the launcher.
+It is plain data, made here and enforced by the sandbox.
 """
 
 from __future__ import annotations

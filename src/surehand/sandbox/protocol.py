@@ -11,7 +11,8 @@ all runs share) and a line in `choose`. It adds its error messages to `denials.p
 `profile.py`, and states what it can do in `Abilities`, which Surehand reads as follows:
 
 - `private_view`: secrets can be hidden, paths made read-only, and a dry run mounted in the workspace's place;
-- `records_changes`: what a command changes is recorded (else the runner's `records` is False);
+- `records_changes`, which follows from `seccomp` today: what a command changes is recorded (else the runner's
+  `records` is False);
 - `other_mechanism`: the name of the mechanism that confines writes and blocks the network;
 - `overlay`: a dry run needs no copy.
 
@@ -21,7 +22,8 @@ takes `descriptors` (MCP servers and process tools use them) and ignores a `chan
 
 What it does and does not cover is reported by `list_uncovered`, `in_force` and `describe_weakness` of
 `commands/session.py` and by `_ATTEMPTS` and `_MEMORY` of `cli/doctor.py`, and described in docs/sandbox.md,
-docs/security.md, docs/threat-model.md and both READMEs. `tests/sandbox/elsewhere.py` runs one on another system.
+docs/security.md, docs/threat-model.md and both READMEs. `tests/sandbox/elsewhere.py` pretends to be
+darwin, to test `none`; a sandbox for darwin gives it another name, and needs a real machine for its own tests.
 """
 
 from __future__ import annotations

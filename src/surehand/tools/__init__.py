@@ -1,8 +1,9 @@
 """Floor 2, plug-ins: the built-in tools.
 
 Modules with `TOOLS` are tools; the others are helpers of one. `apply_patch` is not listed: the application adds it.
-The text a model reads of a tool is in `prompts/NAME.md`: `prompt("edit")` is that of `edit.md`. What a tool answers
-with is its `output_schema`, the JSON Schema of its `data`, which MCP clients and frameworks are given.
+A longer description of a tool is in `prompts/NAME.md` (`prompt("edit")` reads `edit.md`), a short one in
+`description=`. What a tool answers with is its `output_schema`, the JSON Schema of its `data`, for MCP clients and
+frameworks.
 """
 
 from __future__ import annotations

@@ -325,8 +325,8 @@ class Connection:
         """Start the server or open its URL; yield a client to enter, the event of its end, and the reason for that."""
         # A new transport also needs: `_over_http` and `_load_sdk` in this file, `McpServerSettings` of
         # `core/settings.py`, in `config.py` `_KNOWN_KEYS` and the types of `read_file` (else its keys of .mcp.json are
-        # dropped), `address_problem` and `fingerprint` (a change of its address must ask for trust again),
-        # `cli/mcp.py`, the servers that editors and SDKs pass on (`acp/convert.py`, `mcp_capabilities` of
+        # dropped), `_add`, `address_problem` and `fingerprint` (a changed address must have its tools approved again),
+        # `make docs`, `cli/mcp.py`, the servers that editors and SDKs pass on (`acp/convert.py`, `mcp_capabilities` of
         # `acp/agent.py`, `integrations/claude_sdk.py`), docs/mcp.md and docs/editors.md.
         own, fill = self.server.settings, _filler()
         if own.url:

@@ -1,4 +1,4 @@
-"""The stdio transport of a client: a server's process with a clean environment and bounded lines.
+"""A client's stdio servers: a server's process with a clean environment and bounded lines.
 
 A server with `sandbox = true` runs in the sandbox of the session's commands, without network unless allowed. One that a
 project names runs in a sandbox with network and a cache of its own, so that `npx` and `uvx` can fetch what they run.
