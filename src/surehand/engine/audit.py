@@ -49,9 +49,9 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
 class Audit:
     """An audit log in one directory; a listener of the bus.
 
-    A call with effects is recorded before it runs (`intend`), a refusal at once. Results, and read-only calls, are
-    recorded in batches a moment later. If writing fails, `problem` says why; the records are kept, and every further
-    call tries again.
+    A call with effects is recorded before it runs (`intend`), a refusal at once (one with nested arguments after they
+    were masked in a thread). Results, and read-only calls, are recorded in batches a moment later. If writing fails,
+    `problem` says why; the records are kept, and every further call tries again.
     """
 
     def __init__(self, folder: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
